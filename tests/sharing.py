@@ -15,12 +15,18 @@ from pathlib import Path
 import pytest
 
 FULL = (
+    "tests/client/kafka/test_broken_steps.py",
+    "tests/client/pulsar/test_fuzz.py",
     "tests/client/pulsar/test_real_server.py",
     "tests/client/tubemq/test_real_server.py",
     "tests/conformance/",
     "tests/crash/",
     "tests/docs/test_examples.py",
+    "tests/gateway/http/pulsar/test_hostile.py",
+    "tests/node/test_secure.py",
     "tests/node/test_serve",
+    "tests/security/test_own_",
+    "tests/security/test_users_cli.py",
     "tests/spark/test_real_kafka.py",
     "tests/spark/test_s",
     "tests/wire/kafka/test_java.py",
@@ -51,6 +57,8 @@ QUICK = (
     "tests/crash/tubemq/test_tail.py",
     "tests/docs/test_examples.py::test_a_page_does_what_it_says[docs/how-to/use-the-kafka-client",
     "tests/docs/test_examples.py::test_a_page_does_what_it_says[docs/tutorial/first-topic",
+    "tests/node/test_secure.py::test_a_first_start_makes",
+    "tests/node/test_secure.py::test_clients_work",
     "tests/node/test_serve.py::test_a_listener_that_others_reach_needs_insecure[kafka-0",
     "tests/node/test_serve.py::test_a_second_process",
     "tests/node/test_serve.py::test_a_signal_drains_and_loses_nothing[15",
@@ -61,6 +69,9 @@ QUICK = (
     "tests/node/test_serve_flush.py::test_flushed_messages",
     "tests/node/test_serve_merge.py::test_a_kill_beside_merges_loses_nothing[0",
     "tests/node/test_serve_objects.py::test_old_messages_are_read_from_objects_and_go_from_there[s3",
+    "tests/security/test_own_kafka_client.py::test_it_logs_in",
+    "tests/security/test_own_pulsar_client.py::test_it_logs_in",
+    "tests/security/test_users_cli.py::test_a_user_from",
     "tests/spark/test_stream_reader.py",
 )
 """Tests of these folders that stay in the quick run: some for each promise and protocol."""

@@ -238,7 +238,7 @@ class Broker:
         return [
             *self.committed_offsets.snapshot(),
             *self.groups.records.snapshot(),
-            *self.transactions.snapshot(),
+            *self.transactions.table.snapshot(),
             *self.subscriptions.snapshot(),
             *self.producers.snapshot(self._now_ms(), self.cluster.durable_end),
             *self.producers.deduplication.snapshot(self._now_ms(), self.cluster.durable_end),
@@ -253,7 +253,7 @@ class Broker:
             elif kind == GROUP_KEY:
                 self.groups.records.load(value)
             elif kind == TRANSACTION_KEY:
-                self.transactions.load(value)
+                self.transactions.table.load(value)
             elif kind == PRODUCER_KEY:
                 mark = decode_mark(value)
                 if self.cluster.has_partition(mark.partition_id):
@@ -275,7 +275,7 @@ class Broker:
         elif kind in GROUP_KINDS:
             self.groups.records.replay(kind, payload)
         elif kind in TRANSACTION_KINDS:
-            self.transactions.replay(kind, payload)
+            self.transactions.table.replay(kind, payload)
         elif kind == FactKind.PRODUCER_MARK:
             mark = decode_mark(payload)
             if self.cluster.has_partition(mark.partition_id):

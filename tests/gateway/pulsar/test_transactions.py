@@ -158,10 +158,10 @@ async def test_acks_move_the_cursor_when_their_transaction_commits(kind):
         assert mark(rig) == 2
         peer.send_command("redeliverUnacknowledgedMessages", consumer_id=1)
         assert await offsets(peer) == [2, 3]
-        assert rig.broker.transactions.pending_acks.listeners
+        assert rig.broker.transactions.table.pending_acks.listeners
         partition = rig.broker.cluster.topic(rig.name("t")).partitions[0]
         cursor = rig.broker.subscriptions.find_cursor(partition.partition_id, "s")
-        assert rig.broker.transactions.pending_acks.claim(cursor) is cursor
+        assert rig.broker.transactions.table.pending_acks.claim(cursor) is cursor
 
 
 @pytest.mark.parametrize("kind", [EXCLUSIVE, SHARED, KEY_SHARED])
@@ -307,7 +307,7 @@ async def test_open_transactions_and_their_time_are_bounded():
         assert await end(peer, txn) is None
         assert await end(peer, await begin(peer)) is None
         assert await end(peer, txn) == ServerError.TransactionNotFound
-        assert len(rig.broker.transactions) == 1
+        assert len(rig.broker.transactions.table) == 1
 
 
 @on_loop
@@ -389,19 +389,19 @@ async def test_pending_acks_are_the_same_after_a_restart():
         await received(peer)
         txn = await begin(peer)
         assert await ack_in(peer, txn, ids(rig, 0, 2)) is None
-        rows = [row.value for row in rig.broker.transactions.snapshot()]
+        rows = [row.value for row in rig.broker.transactions.table.snapshot()]
 
         fresh = Rig()
         async with fresh:
             for value in rows:
                 assert value is not None
-                fresh.broker.transactions.load(value)
+                fresh.broker.transactions.table.load(value)
             transaction = fresh.broker.pulsar_transactions.find_open(TxnId(*txn.values()))
-            assert transaction.content() == next(iter(rig.broker.transactions)).content()
+            assert transaction.content() == next(iter(rig.broker.transactions.table)).content()
             (pending,) = transaction.content().acks
             assert list(pending.ranges) == [(0, 1), (2, 3)]
             cursor = Cursor(pending.key, 0, pending.created_ms, {})
-            claimed = fresh.broker.transactions.pending_acks.claim(cursor)
+            claimed = fresh.broker.transactions.table.pending_acks.claim(cursor)
             assert claimed.missing(0, 3) == [(1, 2)]
 
 
@@ -491,7 +491,7 @@ async def test_what_a_transaction_contains_may_be_larger_than_a_fact():
         for _ in range(300):
             kafka.add_offsets("k", made.result(), "g", [move], adds=True)
         await settle()
-        (saved,) = (row.value for row in kafka.snapshot())
+        (saved,) = (row.value for row in kafka.table.snapshot())
         assert saved is not None
         row = decode_saved(saved)[0]._replace(state=TransactionState.PREPARE_COMMIT)
 
@@ -500,9 +500,9 @@ async def test_what_a_transaction_contains_may_be_larger_than_a_fact():
 
         assert ended.result() == made.result()
         async with Rig() as fresh:
-            fresh.broker.transactions.load(saved)
+            fresh.broker.transactions.table.load(saved)
             decision = encode_saved(row, TransactionContent())
-            fresh.broker.transactions.replay(FactKind.TRANSACTION_SAVED, decision)
-            (found,) = fresh.broker.transactions
+            fresh.broker.transactions.table.replay(FactKind.TRANSACTION_SAVED, decision)
+            (found,) = fresh.broker.transactions.table
             assert found.state is TransactionState.PREPARE_COMMIT
             assert len(found.content().offsets) == 300

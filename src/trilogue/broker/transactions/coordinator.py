@@ -20,7 +20,7 @@ waits for that, or for the promise that it gets. Source: KIP-98, KIP-360, KIP-58
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -38,29 +38,20 @@ from trilogue.broker.errors import (
     convert_log_error,
 )
 from trilogue.broker.facts import (
-    TRANSACTION_KEY,
     CursorMove,
     CursorMoves,
     FactJournal,
     FactKind,
-    SnapshotRow,
 )
 from trilogue.broker.facts import Protocol as Door
 from trilogue.broker.groups.classic.members import Timers
 from trilogue.broker.promise import Promise
-from trilogue.broker.transactions.pending_acks import PendingAcks
 from trilogue.broker.transactions.records import (
     NO_EPOCH,
     NO_PRODUCER,
     DeferredAck,
-    TransactionContent,
     TransactionRow,
     TransactionState,
-    decode_forgotten,
-    decode_grew,
-    decode_offsets,
-    decode_pending_ack,
-    decode_saved,
     encode_forgotten,
     encode_grew,
     encode_offsets,
@@ -74,6 +65,7 @@ from trilogue.broker.transactions.transaction import (
     TransactionLimits,
     merge_acks,
 )
+from trilogue.broker.transactions.transaction_table import NO_CONTENT, TransactionTable
 from trilogue.entry.control import Outcome, build_marker
 from trilogue.log.errors import LogError
 
@@ -83,7 +75,6 @@ EPOCH_MAX = 32_766  # the last one that a producer gets; the marker of its end m
 NAME_BYTES_MAX = 1_024
 PULSAR_PREFIX = "__pulsar_txn_"
 RETRY_S = 0.5
-NO_CONTENT = TransactionContent()
 EMPTY, ONGOING = TransactionState.EMPTY, TransactionState.ONGOING
 PREPARED = {True: TransactionState.PREPARE_COMMIT, False: TransactionState.PREPARE_ABORT}
 COMPLETE = {True: TransactionState.COMPLETE_COMMIT, False: TransactionState.COMPLETE_ABORT}
@@ -113,7 +104,7 @@ class TransactionCoordinator:
     ) -> None:
         self.limits = limits or TransactionLimits()
         self.commits = self.aborts = self.timeouts = 0
-        self.pending_acks = PendingAcks()
+        self.table = TransactionTable()
         self.on_end: Callable[[TransactionRow], object] = lambda _row: None
         self._find_partition = find_partition
         self._allocate_producer_id = allocate_producer_id
@@ -122,27 +113,16 @@ class TransactionCoordinator:
         self._timers = timers
         self._now_ms = now_ms
         self._coordinator_epoch = coordinator_epoch
-        self._journal: FactJournal
-        self._transactions: dict[str, Transaction] = {}
-        self._by_group: dict[str, dict[str, None]] = {}  # ids whose transactions have the group
-        self._dirty: dict[str, None] = {}
-        self._by_producer: dict[int, str] = {}  # the id that has, or had, a producer id
 
     def attach(self, journal: FactJournal) -> None:
         """Begin to serve, and finish what was decided before the process ended."""
-        self._journal = journal
-        for transaction in list(self._transactions.values()):
+        self.table.attach(journal)
+        for transaction in self.table:
             if transaction.state.is_ending:
                 transaction.ending = Promise()
                 self._finish(transaction, self._marker_of(transaction))
 
     # -- queries
-
-    def __len__(self) -> int:
-        return len(self._transactions)
-
-    def __iter__(self) -> Iterator[Transaction]:
-        return iter(list(self._transactions.values()))
 
     def check_timeout(self, timeout_ms: int) -> None:
         """Raise InvalidTransactionTimeout for a timeout outside the limits."""
@@ -150,22 +130,6 @@ class TransactionCoordinator:
             raise InvalidTransactionTimeout(
                 f"a transaction may take up to {self.limits.timeout_max_ms} ms"
             )
-
-    def find(self, transactional_id: str) -> Transaction | None:
-        """Return the state of an id, or None."""
-        return self._transactions.get(transactional_id)
-
-    def find_by_producer(self, producer_id: int) -> Transaction | None:
-        """Return the state of the id that has this producer id, or None."""
-        found = self._transactions.get(self._by_producer.get(producer_id, ""))
-        return None if found is None or found.row.producer_id != producer_id else found
-
-    def pending_positions(self, group: str) -> set[int]:
-        """Return the partitions whose positions of a group transactions may still move."""
-        found: set[int] = set()
-        for name in self._by_group.get(group, ()):
-            found.update(self._transactions[name].contained.positions().get(group, ()))
-        return found
 
     # -- requests of producers
 
@@ -184,7 +148,7 @@ class TransactionCoordinator:
         if not transactional_id or len(transactional_id.encode()) > NAME_BYTES_MAX:
             raise InvalidRequest(f"a transactional id has 1 to {NAME_BYTES_MAX} bytes")
         self.check_timeout(timeout_ms)
-        transaction = self._transactions.get(transactional_id)
+        transaction = self.table.find(transactional_id)
         if transaction is None:
             if transactional_id.startswith(PULSAR_PREFIX):
                 raise InvalidRequest(f"ids with {PULSAR_PREFIX} are of Pulsar's transactions")
@@ -281,10 +245,10 @@ class TransactionCoordinator:
             )
         batch = CursorMoves(Door.KAFKA, group, self._now_ms(), list(moves))
         payload = encode_offsets(transactional_id, batch)
-        self._add_fact(FactKind.TRANSACTION_OFFSETS, payload)
+        self.table.add_fact(FactKind.TRANSACTION_OFFSETS, payload)
         transaction.changes += 1
         contained.offsets.append((transaction.changes, batch))
-        self._note(transaction)
+        self.table.save_when_durable(transaction)
 
     def add_ack(
         self, transactional_id: str, identity: ProducerIdentity, ack: DeferredAck, acked: Position
@@ -296,15 +260,15 @@ class TransactionCoordinator:
         transaction = self._check(transactional_id, identity)
         if transaction.state is not ONGOING:
             raise InvalidTransactionState("the transaction was not begun")
-        pending, most = self.pending_acks, self.limits.ack_ranges_max
+        pending, most = self.table.pending_acks, self.limits.ack_ranges_max
         if pending.range_count(transactional_id) + len(ack.ranges) > most:
             raise TooManyTransactions(f"a transaction acks up to {most} ranges of messages")
         pending.check(transactional_id, acked, ack)
-        self._add_fact(FactKind.TRANSACTION_ACKED, encode_pending_ack(transactional_id, ack))
+        self.table.add_fact(FactKind.TRANSACTION_ACKED, encode_pending_ack(transactional_id, ack))
         transaction.changes += 1
         transaction.contained.add_ack(transaction.changes, ack, transaction.durable_change)
         pending.add(transactional_id, ack)
-        self._note(transaction)
+        self.table.save_when_durable(transaction)
 
     def end(
         self,
@@ -350,7 +314,7 @@ class TransactionCoordinator:
     def abort_expired(self) -> int:
         """Abort transactions that take longer than their timeout; return how many."""
         now_ms, count = self._now_ms(), 0
-        for transaction in list(self._transactions.values()):
+        for transaction in self.table:
             row = transaction.row
             if row.state is ONGOING and row.started_ms + row.timeout_ms <= now_ms:
                 if transaction.ending is not None:
@@ -366,7 +330,7 @@ class TransactionCoordinator:
 
         Raises UnknownProducerMapping, InvalidTransactionState, ConcurrentTransactions.
         """
-        transaction = self._transactions.get(transactional_id)
+        transaction = self.table.find(transactional_id)
         if transaction is None:
             raise UnknownProducerMapping("there is no such transactional id")
         transaction.check_settled()
@@ -377,7 +341,7 @@ class TransactionCoordinator:
     def forget_expired(self) -> int:
         """Forget ids that were not used for long; return how many."""
         before_ms, count = self._now_ms() - self.limits.expiration_ms, 0
-        for transaction in list(self._transactions.values()):
+        for transaction in self.table:
             idle = transaction.state not in (ONGOING, *PREPARED.values())
             if idle and transaction.ending is None and transaction.row.changed_ms < before_ms:
                 self.forget(transaction)
@@ -387,98 +351,20 @@ class TransactionCoordinator:
     def forget(self, transaction: Transaction) -> None:
         """Forget an id without a transaction."""
         name = transaction.row.transactional_id
-        self._add_fact(FactKind.TRANSACTION_FORGOTTEN, encode_forgotten(name))
-        self._drop(name)
-        self._dirty[name] = None
+        self.table.add_fact(FactKind.TRANSACTION_FORGOTTEN, encode_forgotten(name))
+        self.table.remove(name)
 
     def _abort(self, transaction: Transaction) -> Promise[ProducerIdentity]:
         following, epoch = self._following(transaction.row), transaction.row.epoch + 1
         return self._end(transaction, following, commit=False, marker_epoch=epoch)
 
-    # -- the flush cut and the start
-
-    def snapshot(self) -> list[SnapshotRow]:
-        """Return the rows that changed since the last call, as far as they are durable."""
-        dirty, self._dirty = self._dirty, {}
-        rows = []
-        for name in dirty:
-            key = TRANSACTION_KEY + name.encode()
-            transaction = self._transactions.get(name)
-            if transaction is None:
-                rows.append(SnapshotRow(key, None))
-            elif transaction.durable is not None:
-                content = transaction.durable_content()
-                rows.append(SnapshotRow(key, encode_saved(transaction.durable, content)))
-        return rows
-
-    def load(self, payload: bytes) -> None:
-        """Take over a snapshot row."""
-        row, content = decode_saved(payload)
-        transaction = Transaction(row)
-        transaction.contained.restore(content)
-        transaction.durable = row
-        name = row.transactional_id
-        self._transactions[name] = transaction
-        self._by_producer[row.producer_id] = name
-        for each in content.acks:
-            self.pending_acks.add(name, each)
-        for group in content.groups:
-            self._by_group.setdefault(group, {})[name] = None
-
-    def replay(self, kind: int, payload: bytes) -> None:
-        """Take over a fact found in the journal at start."""
-        if kind == FactKind.TRANSACTION_SAVED:
-            row, content = decode_saved(payload)
-            name = row.transactional_id
-            found = self._transactions.get(name)
-            if found is not None and row.state.is_ending and content == NO_CONTENT:
-                found.row = found.durable = row
-            else:
-                self._drop(name)
-                self.load(payload)
-        elif kind == FactKind.TRANSACTION_FORGOTTEN:
-            name = decode_forgotten(payload)
-            self._drop(name)
-        elif kind == FactKind.TRANSACTION_ACKED:
-            name, ack = decode_pending_ack(payload)
-            self._transactions[name].contained.acks.append((0, ack))
-            self.pending_acks.add(name, ack)
-        elif kind == FactKind.TRANSACTION_GREW:
-            name, changed_ms, ids, groups = decode_grew(payload)
-            grown = self._transactions[name]
-            grown.begin(changed_ms)
-            grown.contained.restore(TransactionContent(ids, groups))
-            for group in groups:
-                self._by_group.setdefault(group, {})[name] = None
-            grown.row = grown.durable = grown.row._replace(changed_ms=changed_ms)
-            grown.durable_contained = grown.contained
-        else:
-            name, moves = decode_offsets(payload)
-            self._transactions[name].contained.offsets.append((0, moves))
-        self._dirty[name] = None
-
     # -- parts
-
-    def _drop(self, name: str) -> None:
-        self._leave_groups(name)
-        self.pending_acks.release(name, committed=False)
-        found = self._transactions.pop(name, None)
-        if found is not None:
-            self._by_producer.pop(found.row.producer_id, None)
-
-    def _leave_groups(self, name: str) -> None:
-        found = self._transactions.get(name)
-        for group in () if found is None else found.contained.groups:
-            names = self._by_group.get(group, {})
-            names.pop(name, None)
-            if not names:
-                self._by_group.pop(group, None)
 
     def create(
         self, transactional_id: str, producer_id: int, timeout_ms: int, *, owner: str | None = None
     ) -> Promise[ProducerIdentity]:
         """Add an id; with an owner its only transaction begins. Raises TooManyTransactions."""
-        if len(self._transactions) >= self.limits.ids_max:
+        if len(self.table) >= self.limits.ids_max:
             raise TooManyTransactions(f"there may be {self.limits.ids_max} transactional ids")
         identity = (producer_id, 0, NO_PRODUCER, NO_EPOCH)
         now_ms = self._now_ms()
@@ -487,15 +373,14 @@ class TransactionCoordinator:
             row = row._replace(state=ONGOING, started_ms=now_ms, owner=owner)
         transaction = Transaction(row)
         promise = self._save_identity(transaction, row)
-        self._transactions[transactional_id] = transaction
-        self._by_producer[producer_id] = transactional_id
+        self.table.add(transaction)
         return promise
 
     def _following(self, row: TransactionRow) -> TransactionRow:
         """Return the row with the identity after this one."""
         if row.epoch >= EPOCH_MAX:
             producer_id = self._allocate_producer_id()
-            self._by_producer[producer_id] = row.transactional_id
+            self.table.add_producer(producer_id, row.transactional_id)
             return row._replace(
                 producer_id=producer_id,
                 epoch=0,
@@ -509,7 +394,7 @@ class TransactionCoordinator:
     def _find(
         self, transactional_id: str, identity: ProducerIdentity, *, ending: bool = False
     ) -> Transaction:
-        transaction = self._transactions.get(transactional_id)
+        transaction = self.table.find(transactional_id)
         if transaction is None:
             raise UnknownProducerMapping("the transactional id is not known")
         row = transaction.row
@@ -542,15 +427,16 @@ class TransactionCoordinator:
             )
         now_ms = self._now_ms()
         name = transaction.row.transactional_id
-        self._add_fact(FactKind.TRANSACTION_GREW, encode_grew(name, now_ms, new_ids, new_groups))
+        self.table.add_fact(
+            FactKind.TRANSACTION_GREW, encode_grew(name, now_ms, new_ids, new_groups)
+        )
         transaction.begin(now_ms)
         transaction.changes += 1
         transaction.contained.partitions.update(dict.fromkeys(new_ids, transaction.changes))
         transaction.contained.groups.update(dict.fromkeys(new_groups, transaction.changes))
-        for group in new_groups:
-            self._by_group.setdefault(group, {})[name] = None
+        self.table.join_groups(name, new_groups)
         transaction.row = transaction.row._replace(changed_ms=now_ms)
-        self._note(transaction)
+        self.table.save_when_durable(transaction)
 
     def _end(
         self,
@@ -566,9 +452,9 @@ class TransactionCoordinator:
             state=PREPARED[commit], started_ms=row.started_ms, changed_ms=self._now_ms()
         )
         # Without the content: earlier facts have it, and it may be too large for one.
-        self._add_fact(FactKind.TRANSACTION_SAVED, encode_saved(prepared, NO_CONTENT))
+        self.table.add_fact(FactKind.TRANSACTION_SAVED, encode_saved(prepared, NO_CONTENT))
         transaction.row = prepared
-        self._note(transaction)
+        self.table.save_when_durable(transaction)
         ending = transaction.ending = Promise()
         self.commits += commit
         self.aborts += not commit
@@ -598,7 +484,7 @@ class TransactionCoordinator:
                 state=COMPLETE[commit], started_ms=-1, changed_ms=self._now_ms()
             )
             payload = encode_saved(complete, NO_CONTENT)
-            self._add_fact(FactKind.TRANSACTION_SAVED, payload)
+            self.table.add_fact(FactKind.TRANSACTION_SAVED, payload)
         except StorageFailed as error:
             self._settle(transaction, error)
             return
@@ -609,10 +495,10 @@ class TransactionCoordinator:
             )
             self._timers.call_later(RETRY_S, partial(self._finish, transaction, marker))
             return
-        self._leave_groups(row.transactional_id)
+        self.table.leave_groups(row.transactional_id)
         transaction.row = complete
         transaction.contained = Contained()
-        self._note(transaction, partial(self._settle, transaction))
+        self.table.save_when_durable(transaction, partial(self._settle, transaction))
 
     def _write_markers(
         self, transaction: Transaction, commit: bool, marker: tuple[int, int]
@@ -647,7 +533,9 @@ class TransactionCoordinator:
             return
         if problem is None:
             row = transaction.row
-            self.pending_acks.release(row.transactional_id, committed=row.state is COMPLETE[True])
+            self.table.pending_acks.release(
+                row.transactional_id, committed=row.state is COMPLETE[True]
+            )
             ending.set_result(None)
             self.on_end(row)
         else:
@@ -661,10 +549,10 @@ class TransactionCoordinator:
         if not unchanged:
             row = row._replace(changed_ms=self._now_ms())
             payload = encode_saved(row, NO_CONTENT)
-            self._add_fact(FactKind.TRANSACTION_SAVED, payload)
+            self.table.add_fact(FactKind.TRANSACTION_SAVED, payload)
             transaction.row = row
             transaction.contained = Contained()
-            self._note(transaction)
+            self.table.save_when_durable(transaction)
 
         def committed(problem: BaseException | None) -> None:
             if problem is None:
@@ -672,29 +560,5 @@ class TransactionCoordinator:
             else:
                 promise.set_error(StorageFailed(str(problem)))
 
-        self._journal.on_commit(committed)
+        self.table.on_commit(committed)
         return promise
-
-    def _note(
-        self,
-        transaction: Transaction,
-        then: Callable[[BaseException | None], None] | None = None,
-    ) -> None:
-        """Move the durable state to this one when the journal has committed."""
-        row, contained, change = transaction.row, transaction.contained, transaction.changes
-        transaction.unsaved += 1
-
-        def committed(problem: BaseException | None) -> None:
-            if problem is None:
-                transaction.saved(row, contained, change)
-                self._dirty[row.transactional_id] = None
-            if then is not None:
-                then(None if problem is None else StorageFailed(str(problem)))
-
-        self._journal.on_commit(committed)
-
-    def _add_fact(self, kind: FactKind, payload: bytes) -> None:
-        try:
-            self._journal.add_fact(kind, payload)
-        except LogError as error:
-            raise convert_log_error(error) from error

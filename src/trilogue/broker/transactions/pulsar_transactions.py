@@ -84,7 +84,7 @@ class PulsarTransactions:
 
     def attach(self) -> None:
         """Count what a recovered coordinator has; it begins to serve after this."""
-        rows = [each.row for each in self.coordinator if each.row.owner]
+        rows = [each.row for each in self.coordinator.table if each.row.owner]
         ended = [row for row in rows if row.state in COMPLETE.values()]
         self._ended.extend(
             row.transactional_id for row in sorted(ended, key=lambda row: row.changed_ms)
@@ -111,7 +111,7 @@ class PulsarTransactions:
         """Return the transaction of a TxnID, also one that has ended; raises UnknownTransaction."""
         found = None
         if txn_id.most == COORDINATOR:
-            found = self.coordinator.find_by_producer(txn_id.identity.producer_id)
+            found = self.coordinator.table.find_by_producer(txn_id.identity.producer_id)
         if found is None:
             raise UnknownTransaction(f"there is no transaction {txn_id}")
         return found
@@ -170,7 +170,7 @@ class PulsarTransactions:
         self._open -= 1
         self._ended.append(row.transactional_id)
         while len(self._ended) > self._limits.ended_max:
-            found = self.coordinator.find(self._ended[0])
+            found = self.coordinator.table.find(self._ended[0])
             try:
                 if found is not None:
                     self.coordinator.forget(found)

@@ -236,7 +236,7 @@ class Dispatcher:
         """Pass over what open transactions have acked, if there is anything."""
         if self.cursor is None:
             return
-        pending_acks = self.gateway.broker.transactions.pending_acks
+        pending_acks = self.gateway.broker.transactions.table.pending_acks
         self.subscription.set_claimed(pending_acks.claim(self.cursor))
 
     def release_pending(self, release: Release) -> None:

@@ -50,13 +50,13 @@ class PulsarGateway(PulsarServices):
             self.spawn(end_revoked(self.authorizer, self._connections))
         self.broker.cluster.listeners.append(self._topic_changed)
         self.broker.subscriptions.listeners.append(self.subscriptions.mark_moved)
-        self.broker.transactions.pending_acks.listeners.append(self.subscriptions.on_release)
+        self.broker.transactions.table.pending_acks.listeners.append(self.subscriptions.on_release)
         return self
 
     async def __aexit__(self, *problem: object) -> None:
         self.broker.cluster.listeners.remove(self._topic_changed)
         self.broker.subscriptions.listeners.remove(self.subscriptions.mark_moved)
-        self.broker.transactions.pending_acks.listeners.remove(self.subscriptions.on_release)
+        self.broker.transactions.table.pending_acks.listeners.remove(self.subscriptions.on_release)
         await super().__aexit__(*problem)
 
     def make_connection(self, listener: ListenerSecurity | None = None) -> PulsarConnection:

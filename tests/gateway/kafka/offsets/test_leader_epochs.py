@@ -88,7 +88,7 @@ async def test_a_damaged_segment_is_an_error_of_its_partition():
 
         answer = await rig.peer().request(build_request(OWNER - 1, OWNER), 4)
 
-        assert found(answer) == [(56, -1, -1), (0, OWNER, 2)]
+        assert found(answer) == [(2, -1, -1), (0, OWNER, 2)]
 
 
 @pytest.mark.parametrize(("current", "code"), [(OWNER - 1, 74), (OWNER, 0), (OWNER + 1, 75)])

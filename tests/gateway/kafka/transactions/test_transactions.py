@@ -352,7 +352,7 @@ async def test_epochs_that_are_used_up_give_another_producer_id():
         writer = Writer(rig.peer(), new=True)
         await writer.init()
         first = writer.id
-        transaction = rig.broker.transactions.find(TX)
+        transaction = rig.broker.transactions.table.find(TX)
         transaction.row = transaction.row._replace(epoch=32_766)
         writer.epoch = 32_766
         assert await writer.write("last of the old id") == 0
@@ -483,7 +483,7 @@ async def test_state_is_the_same_after_a_restart_from_a_snapshot_and_from_facts(
         await writer.add_group()
         await writer.move(9)
         await other.init()
-        rows = {row.key: row.value for row in rig.broker.transactions.snapshot()}
+        rows = {row.key: row.value for row in rig.broker.transactions.table.snapshot()}
         assert set(rows) == {b"ttx", b"tother"}
 
         fresh = type(rig.broker.transactions)(
@@ -496,14 +496,14 @@ async def test_state_is_the_same_after_a_restart_from_a_snapshot_and_from_facts(
             coordinator_epoch=4,
         )
         for value in rows.values():
-            fresh.load(value)
-        before = rig.broker.transactions.find(TX)
-        after = fresh.find(TX)
+            fresh.table.load(value)
+        before = rig.broker.transactions.table.find(TX)
+        after = fresh.table.find(TX)
         assert after.row == before.row
         assert after.content() == before.content()
         partition_id = rig.broker.cluster.topic(next(iter(rig.broker.cluster)).name)
-        assert fresh.pending_positions(GROUP) == {partition_id.partitions[0].partition_id}
+        assert fresh.table.pending_positions(GROUP) == {partition_id.partitions[0].partition_id}
         rig.now_ms += 8 * 86_400_000
         fresh.attach(rig.log.journal)
         assert fresh.forget_expired() == 1
-        assert fresh.find("other") is None
+        assert fresh.table.find("other") is None

@@ -41,7 +41,7 @@ def list_coordinators(request: AdminRequest) -> object:
 
 def get_coordinator_stats(request: AdminRequest) -> object:
     """Return the state of the coordinator, or of all by number."""
-    rows = [each.row for each in request.broker.transactions]
+    rows = [each.row for each in request.broker.transactions.table]
     stats = {
         "state": "Ready",
         "leastSigBits": max((row.producer_id for row in rows), default=0),
@@ -68,7 +68,7 @@ def list_slow_transactions(request: AdminRequest) -> object:
     since_ms = request.gateway.now_ms() - request.number("timeout")
     found = [
         each
-        for each in request.broker.transactions
+        for each in request.broker.transactions.table
         if each.state is ONGOING and each.row.started_ms <= since_ms
     ]
     return {each["txnId"]: each for each in _describe(request, found[:SLOW_MAX])}
@@ -113,7 +113,7 @@ def get_topic_stats(request: AdminRequest) -> object:
 def get_subscription_stats(request: AdminRequest) -> object:
     """Return how many transactions have acked messages of a subscription."""
     cursor = _find_cursor(request)
-    pending = request.broker.transactions.pending_acks.of_subscription(cursor)
+    pending = request.broker.transactions.table.pending_acks.of_subscription(cursor)
     return READY | {"ongoingTxnSize": 0 if pending is None else len(pending.transactions)}
 
 
@@ -123,7 +123,7 @@ def get_position_stats(request: AdminRequest) -> object:
     offset = request.number("entry") + max(0, int(request.http.query_params.get("batchIndex", 0)))
     if request.number("ledger") != cursor.partition_id:
         return {"state": "InvalidPosition"}
-    pending = request.broker.transactions.pending_acks.of_subscription(cursor)
+    pending = request.broker.transactions.table.pending_acks.of_subscription(cursor)
     if cursor.contains(offset):
         return {"state": "MarkDelete"}
     if pending is not None and pending.holders(offset, offset + 1):

@@ -43,7 +43,7 @@ def _list(
         return ListTransactionsResponse(error_code=to_error_code(problem))
     unknown = [each for each in dict.fromkeys(request.state_filters) if each not in KNOWN]
     response = ListTransactionsResponse(unknown_state_filters=unknown)
-    for number, found in enumerate(context.broker.transactions, 1):
+    for number, found in enumerate(context.broker.transactions.table, 1):
         if number % IDS_PER_STEP == 0:
             yield
         name = found.row.transactional_id
