@@ -145,13 +145,13 @@ def test_wrong_credentials_are_refused_and_recorded(
 
 @LIBRARIES
 def test_a_topic_without_permission_is_refused(node: Secured, library: PulsarLibrary):
-    node.make_topic("secret")
+    node.make_topic(f"secret-{library.name}")
     ca = str(node.authority.certificate)
     connection = connect(
         library, node.url("pulsar+ssl"), token=node.token(), ca=ca, timeout_ms=TIMEOUT_MS
     )
     with pytest.raises(ClientError, match=r"(?i)authoriz"):
-        connection.producer("persistent://public/default/secret")
+        connection.producer(f"persistent://public/default/secret-{library.name}")
     connection.close()
 
 

@@ -42,7 +42,8 @@ def test_messages_are_seen_when_their_transaction_commits(
     consumer.nothing_comes()
     committed.commit()
 
-    assert values(consumer.receive(7)) == [0, 1, 2, 3, 4, 10, 11]
+    # Java's client holds messages back until the partition is added, and sends the newest first.
+    assert sorted(values(consumer.receive(7))) == [0, 1, 2, 3, 4, 10, 11]
     assert consumer.nothing_comes()
 
 
