@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
+from functools import cached_property
 from typing import Any, Final
 
 from trilogue.client.errors import InvalidOption
@@ -67,7 +68,7 @@ class GroupProtocol(Enum):
     """The server assigns them (KIP-848)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ClientOptions:
     """The options of a client; `docs/how-to/use-the-kafka-client.md` explains each of them."""
 
@@ -99,9 +100,9 @@ class ClientOptions:
         )
         _ = self.security  # what does not fit together is refused here
 
-    @property
+    @cached_property
     def security(self) -> Security:
-        """TLS and the login of its connections."""
+        """TLS and the login of its connections; making it reads the files of certificates."""
         return Security(
             protocol=self.security_protocol.lower(),
             mechanism=self.sasl_mechanism.upper(),
