@@ -148,7 +148,7 @@ class TransactionCoordinator:
         if not transactional_id or len(transactional_id.encode()) > NAME_BYTES_MAX:
             raise InvalidRequest(f"a transactional id has 1 to {NAME_BYTES_MAX} bytes")
         self.check_timeout(timeout_ms)
-        transaction = self.table.find(transactional_id)
+        transaction = self.table.find_by_id(transactional_id)
         if transaction is None:
             if transactional_id.startswith(PULSAR_PREFIX):
                 raise InvalidRequest(f"ids with {PULSAR_PREFIX} are of Pulsar's transactions")
@@ -330,7 +330,7 @@ class TransactionCoordinator:
 
         Raises UnknownProducerMapping, InvalidTransactionState, ConcurrentTransactions.
         """
-        transaction = self.table.find(transactional_id)
+        transaction = self.table.find_by_id(transactional_id)
         if transaction is None:
             raise UnknownProducerMapping("there is no such transactional id")
         transaction.check_settled()
@@ -394,7 +394,7 @@ class TransactionCoordinator:
     def _find(
         self, transactional_id: str, identity: ProducerIdentity, *, ending: bool = False
     ) -> Transaction:
-        transaction = self.table.find(transactional_id)
+        transaction = self.table.find_by_id(transactional_id)
         if transaction is None:
             raise UnknownProducerMapping("the transactional id is not known")
         row = transaction.row

@@ -107,7 +107,7 @@ class PulsarTransactions:
         self._open += 1
         return promise
 
-    def find(self, txn_id: TxnId) -> Transaction:
+    def find_transaction(self, txn_id: TxnId) -> Transaction:
         """Return the transaction of a TxnID, also one that has ended; raises UnknownTransaction."""
         found = None
         if txn_id.most == COORDINATOR:
@@ -121,7 +121,7 @@ class PulsarTransactions:
 
         Raises UnknownTransaction, or InvalidTransactionState for one that has ended.
         """
-        found = self.find(txn_id)
+        found = self.find_transaction(txn_id)
         row = found.row
         if row.state is not TransactionState.ONGOING or row.epoch != txn_id.identity.epoch:
             raise InvalidTransactionState(f"transaction {txn_id} has ended")
@@ -149,7 +149,7 @@ class PulsarTransactions:
         A repeated request gets the same answer. Raises UnknownTransaction, InvalidTransactionState,
         ConcurrentTransactions.
         """
-        row = self.find(txn_id).row
+        row = self.find_transaction(txn_id).row
         settled = row.state in (TransactionState.EMPTY, *COMPLETE.values())
         if settled and (row.owner or row.epoch == txn_id.identity.epoch):
             if row.state is not COMPLETE[commit]:
@@ -170,7 +170,7 @@ class PulsarTransactions:
         self._open -= 1
         self._ended.append(row.transactional_id)
         while len(self._ended) > self._limits.ended_max:
-            found = self.coordinator.table.find(self._ended[0])
+            found = self.coordinator.table.find_by_id(self._ended[0])
             try:
                 if found is not None:
                     self.coordinator.forget(found)

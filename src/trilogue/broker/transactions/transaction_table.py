@@ -49,7 +49,7 @@ class TransactionTable:
     def __iter__(self) -> Iterator[Transaction]:
         return iter(list(self._transactions.values()))
 
-    def find(self, transactional_id: str) -> Transaction | None:
+    def find_by_id(self, transactional_id: str) -> Transaction | None:
         """Return the state of an id, or None."""
         return self._transactions.get(transactional_id)
 

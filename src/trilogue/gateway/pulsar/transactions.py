@@ -161,7 +161,7 @@ def find_authorized(connection: PulsarConnection, most: int, least: int) -> TxnI
     Raises UnknownTransaction or AccessDenied.
     """
     txn_id = TxnId(most, least)
-    row = connection.gateway.broker.pulsar_transactions.find(txn_id).row
+    row = connection.gateway.broker.pulsar_transactions.find_transaction(txn_id).row
     if not row.owner or row.owner != str(connection.access.principal):
         name = row.transactional_id
         if not connection.is_allowed(Operation.WRITE, ResourceKind.TRANSACTION, name):

@@ -352,7 +352,7 @@ async def test_epochs_that_are_used_up_give_another_producer_id():
         writer = Writer(rig.peer(), new=True)
         await writer.init()
         first = writer.id
-        transaction = rig.broker.transactions.table.find(TX)
+        transaction = rig.broker.transactions.table.find_by_id(TX)
         transaction.row = transaction.row._replace(epoch=32_766)
         writer.epoch = 32_766
         assert await writer.write("last of the old id") == 0
@@ -497,8 +497,8 @@ async def test_state_is_the_same_after_a_restart_from_a_snapshot_and_from_facts(
         )
         for value in rows.values():
             fresh.table.load(value)
-        before = rig.broker.transactions.table.find(TX)
-        after = fresh.table.find(TX)
+        before = rig.broker.transactions.table.find_by_id(TX)
+        after = fresh.table.find_by_id(TX)
         assert after.row == before.row
         assert after.content() == before.content()
         partition_id = rig.broker.cluster.topic(next(iter(rig.broker.cluster)).name)
@@ -506,4 +506,4 @@ async def test_state_is_the_same_after_a_restart_from_a_snapshot_and_from_facts(
         rig.now_ms += 8 * 86_400_000
         fresh.attach(rig.log.journal)
         assert fresh.forget_expired() == 1
-        assert fresh.table.find("other") is None
+        assert fresh.table.find_by_id("other") is None

@@ -58,7 +58,7 @@ def get_coordinator_stats(request: AdminRequest) -> object:
 
 def get_transaction(request: AdminRequest) -> object:
     """Return what a transaction contains."""
-    found = request.broker.pulsar_transactions.find(_txn_id(request))
+    found = request.broker.pulsar_transactions.find_transaction(_txn_id(request))
     return _describe(request, [found])[0]
 
 
@@ -90,7 +90,7 @@ def get_transaction_in_topic(request: AdminRequest) -> object:
 def get_transaction_in_subscription(request: AdminRequest) -> object:
     """Return what a transaction has acked cumulatively in a subscription."""
     _, partition = request.partition
-    found = request.broker.pulsar_transactions.find(_txn_id(request))
+    found = request.broker.pulsar_transactions.find_transaction(_txn_id(request))
     name, partition_id = request.params["subscription"], partition.partition_id
     for ack in found.content().acks:
         if (ack.key.name, ack.key.partition_id) == (name, partition_id):
@@ -151,7 +151,7 @@ def _txn_id(request: AdminRequest) -> TxnId:
 
 
 def _find_in(request: AdminRequest, partition: Partition) -> Transaction:
-    found = request.broker.pulsar_transactions.find(_txn_id(request))
+    found = request.broker.pulsar_transactions.find_transaction(_txn_id(request))
     if partition.partition_id not in found.contained.partitions:
         raise UnknownTransaction("the transaction has no message in this topic")
     return found

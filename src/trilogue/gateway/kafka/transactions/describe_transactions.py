@@ -36,7 +36,7 @@ def _describe(context: RequestContext, name: str) -> DescribedTransaction:
     elif not context.is_allowed(name):
         answer.error_code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     else:
-        found = context.broker.transactions.table.find(name)
+        found = context.broker.transactions.table.find_by_id(name)
         if found is None:
             answer.error_code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
         else:
