@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from confluent_kafka import Consumer, IsolationLevel, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from tests.crash.load import QUICK_RECONNECT, QUIET
+from tests.crash.load import QUICK_RECONNECT, QUIET, reader
 from tests.crash.parts import PATIENCE, Part
 from tests.crash.transactions.history import History, Outcome, Seen, Transaction, Write
 
@@ -37,17 +37,7 @@ def decode(value: bytes) -> Write:
 
 def make_reader(address: str, topic: str, partitions: int) -> Consumer:
     """Return a reader of committed messages, from the first one on."""
-    made = Consumer(
-        {
-            "bootstrap.servers": address,
-            "group.id": "history",
-            "enable.auto.commit": False,
-            "auto.offset.reset": "error",
-            "isolation.level": "read_committed",
-            **QUICK_RECONNECT,
-            **QUIET,
-        }
-    )
+    made = reader(address)  # librdkafka reads committed messages by default
     made.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
     return made
 

@@ -79,18 +79,13 @@ def handle_new_txn(
         _send_error(connection, answer, request_id, problem)
         return
 
-    def respond(made: Promise[ProducerIdentity]) -> None:
-        if made.error is not None:
-            _send_error(connection, answer, request_id, made.error)
-            return
-        connection.send_command(
-            answer,
-            request_id=request_id,
-            txnid_least_bits=made.result().producer_id,
-            txnid_most_bits=COORDINATOR,
-        )
-
-    _answer_later(connection, promise, respond)
+    _answer_later(
+        connection,
+        promise,
+        answer,
+        request_id,
+        lambda made: {"txnid_least_bits": made.producer_id, "txnid_most_bits": COORDINATOR},
+    )
 
 
 def handle_add_partition(
@@ -145,14 +140,7 @@ def handle_end_txn(
         "txnid_least_bits": command.txnid_least_bits,
         "txnid_most_bits": command.txnid_most_bits,
     }
-
-    def respond(ended: Promise[ProducerIdentity]) -> None:
-        if ended.error is not None:
-            _send_error(connection, answer, request_id, ended.error)
-        else:
-            connection.send_command(answer, request_id=request_id, **ids)
-
-    _answer_later(connection, promise, respond)
+    _answer_later(connection, promise, answer, request_id, lambda _: ids)
 
 
 def find_authorized(connection: PulsarConnection, most: int, least: int) -> TxnId:
@@ -222,11 +210,21 @@ def _answer(connection: PulsarConnection, answer: str, command: TransactionReque
 def _answer_later(
     connection: PulsarConnection,
     promise: Promise[ProducerIdentity],
-    respond: Callable[[Promise[ProducerIdentity]], None],
+    answer: str,
+    request_id: int,
+    fields: Callable[[ProducerIdentity], dict[str, int]],
 ) -> None:
-    def settled(done: Promise[ProducerIdentity]) -> None:
+    """Send the answer, with its TxnID, or the error when the promise is settled."""
+
+    def respond() -> None:
+        if promise.error is not None:
+            _send_error(connection, answer, request_id, promise.error)
+        else:
+            connection.send_command(answer, request_id=request_id, **fields(promise.result()))
+
+    def settled(_: Promise[ProducerIdentity]) -> None:
         if not connection.is_gone:
-            connection.guarded(lambda: respond(done))
+            connection.guarded(respond)
 
     promise.then(settled)
 
