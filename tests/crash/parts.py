@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
+import traceback
 
 from tests.crash.ledger import Ledger, Origin
 
@@ -20,7 +22,14 @@ class Part(threading.Thread):
     def stop(self) -> None:
         self.stopping.set()
         self.join(PATIENCE)
-        assert not self.is_alive(), f"{type(self).__name__} did not end within {PATIENCE:g} s"
+        assert not self.is_alive(), (
+            f"{type(self).__name__} did not end within {PATIENCE:g} s; it is at\n"
+            + self.show_stack()
+        )
+
+    def show_stack(self) -> str:
+        frame = sys._current_frames().get(self.ident or 0)
+        return "".join(traceback.format_stack(frame)) if frame else "its end"
 
 
 class LoopPart(Part):
