@@ -50,8 +50,10 @@ if TYPE_CHECKING:
         MessageTooLarge,
         NoPosition,
         OffsetOutOfRange,
+        ProducerFenced,
         QueueFull,
         TimedOut,
+        TransactionAborted,
     )
     from trilogue.client.kafka.model import (
         EARLIEST,
@@ -80,6 +82,9 @@ if TYPE_CHECKING:
     from trilogue.client.kafka.producer.producer import (
         BulkRecord,
         Producer,
+    )
+    from trilogue.client.kafka.producer.transactions import (
+        Transaction,
     )
 
 __all__ = [
@@ -122,6 +127,7 @@ __all__ = [
     "Partition",
     "PartitionDescription",
     "Producer",
+    "ProducerFenced",
     "QueueFull",
     "ReplicaSize",
     "Resource",
@@ -134,6 +140,8 @@ __all__ = [
     "TimedOut",
     "TopicDescription",
     "TopicListing",
+    "Transaction",
+    "TransactionAborted",
     "WhenFull",
     "granted",
 ]
@@ -144,6 +152,7 @@ __getattr__ = lazy_exports(
         "admin": admin.__all__,
         "consumer.assignors": ("Assignor",),
         "producer.batch": ("BulkDelivery", "Sent"),
+        "producer.transactions": ("Transaction",),
         "client": ("KafkaClient",),
         "consumer.consumer": ("Consumer",),
         "errors": (
@@ -152,8 +161,10 @@ __getattr__ = lazy_exports(
             "MessageTooLarge",
             "NoPosition",
             "OffsetOutOfRange",
+            "ProducerFenced",
             "QueueFull",
             "TimedOut",
+            "TransactionAborted",
         ),
         "consumer.message": (
             "BadRecords",

@@ -13,8 +13,10 @@ __all__ = [
     "MessageTooLarge",
     "NoPosition",
     "OffsetOutOfRange",
+    "ProducerFenced",
     "QueueFull",
     "TimedOut",
+    "TransactionAborted",
 ]
 
 
@@ -48,6 +50,14 @@ class AuthenticationFailed(ClientError):
 
 class ClosedError(ClientError):
     """The client, producer or consumer was closed."""
+
+
+class ProducerFenced(KafkaError):
+    """Another producer has the transactional id by now."""
+
+
+class TransactionAborted(ClientError):
+    """A transaction was aborted at its commit: one of its messages was not stored."""
 
 
 class QueueFull(ClientError):

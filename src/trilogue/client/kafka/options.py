@@ -157,9 +157,13 @@ class ProducerOptions:
     create_topics: bool = True
     metadata_age_s: float = 300.0
     close_timeout_s: float = 30.0
+    transactional_id: str | None = None
+    transaction_timeout_s: float = 60.0
 
     def __post_init__(self) -> None:
         check_options(self, _PRODUCER_CHECKS)
+        if self.transactional_id is not None and not self.is_idempotent:
+            raise InvalidOption("transactional_id needs acks=Acks.ALL and an idempotent producer")
         if self.idempotent and self.acks is not Acks.ALL:
             raise InvalidOption(f"idempotent=True needs acks=Acks.ALL, not {self.acks!r}")
         if self.is_idempotent and self.max_in_flight > IN_FLIGHT_MAX:
@@ -199,6 +203,8 @@ _PRODUCER_CHECKS: Final = {
     "create_topics": flag,
     "metadata_age_s": seconds(),
     "close_timeout_s": seconds(),
+    "transactional_id": optional(text),
+    "transaction_timeout_s": seconds(),
 }
 
 

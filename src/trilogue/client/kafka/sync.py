@@ -17,7 +17,8 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from types import TracebackType
+from typing import Any, NamedTuple, Self
 
 from trilogue.client.errors import ClientError
 from trilogue.client.kafka import client as asynchronous
@@ -30,8 +31,15 @@ from trilogue.client.kafka.model import OffsetAt, Partition
 from trilogue.client.kafka.producer.batch import Sent
 from trilogue.client.kafka.producer.producer import BulkRecord, HeaderPairs, Octets
 from trilogue.client.kafka.producer.producer import Producer as AsyncProducer
+from trilogue.client.kafka.producer.transactions import Transaction as AsyncTransaction
 from trilogue.client.kafka.sync_admin import Admin
-from trilogue.client.threads import SyncClientFacade, SyncFacade, call_in_loop, to_concurrent_future
+from trilogue.client.threads import (
+    LoopThread,
+    SyncClientFacade,
+    SyncFacade,
+    call_in_loop,
+    to_concurrent_future,
+)
 
 Pair = tuple[str, int]
 Listener = Callable[[list[Partition]], None]
@@ -110,6 +118,10 @@ class Producer(SyncFacade[AsyncProducer]):
     ) -> int:
         """Send messages and wait until all of them are stored; returns how many they are."""
         return self._loop.run(self._inner.send_many(topic, records, partition=partition))
+
+    def transaction(self) -> Transaction:
+        """Return the next transaction; one after the other."""
+        return Transaction(self._loop, self._inner.transaction())
 
     def partitions(self, topic: str) -> int:
         """How many partitions a topic has."""
@@ -193,6 +205,38 @@ class Consumer(SyncFacade[AsyncConsumer]):
     def committed(self, partitions: Iterable[Pair]) -> dict[Partition, GroupOffset]:
         """Where the group is."""
         return self._loop.run(self._inner.committed(partitions))
+
+
+class Transaction:
+    """One transaction of a producer; as a context manager it commits, or aborts after an error."""
+
+    def __init__(self, loop: LoopThread, inner: AsyncTransaction) -> None:
+        self._loop = loop
+        self._inner = inner
+
+    def __enter__(self) -> Self:
+        self._loop.run(self._inner.__aenter__())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._loop.run(self._inner.__aexit__(kind, problem, trace))
+
+    def send_positions(self, consumer: Consumer, offsets: Offsets | None = None) -> None:
+        """Move the group of a consumer with this transaction."""
+        self._loop.run(self._inner.send_positions(consumer._inner, offsets))  # noqa: SLF001
+
+    def commit(self) -> None:
+        """Make all of it visible at once."""
+        self._loop.run(self._inner.commit())
+
+    def abort(self) -> None:
+        """End it so that nothing of it is read."""
+        self._loop.run(self._inner.abort())
 
 
 class KafkaClient(SyncClientFacade[asynchronous.KafkaClient]):

@@ -426,6 +426,14 @@ class Consumer(AsyncCloseable):
         KafkaError where others have the partitions by now (ILLEGAL_GENERATION,
         UNKNOWN_MEMBER_ID) or are about to get them (REBALANCE_IN_PROGRESS).
         """
+        _, positions, identity = self.positions_to_commit(offsets)
+        if positions:
+            await self._group().commit(positions, identity, total_s=self._cluster.timeout_s)
+
+    def positions_to_commit(
+        self, offsets: Offsets | None = None
+    ) -> tuple[str, dict[Partition, GroupOffset], Callable[[], MemberIdentity]]:
+        """Return what a transaction commits: the group, its positions, and who commits them."""
         self._check()
         group = self._group()
         if offsets is None:
@@ -435,10 +443,7 @@ class Consumer(AsyncCloseable):
                 Partition(*one): what if isinstance(what, GroupOffset) else GroupOffset(what)
                 for one, what in offsets.items()
             }
-        if positions:
-            await group.commit(
-                positions, self._committing_identity(positions), total_s=self._cluster.timeout_s
-            )
+        return group.group, positions, self._committing_identity(positions)
 
     def _positions(
         self, where: Callable[[PartitionState], int], some: frozenset[Partition] | None = None

@@ -23,6 +23,7 @@ from trilogue.client.kafka.producer.batch import (
     RecordDraft,
 )
 from trilogue.client.kafka.producer.buffer_pool import BufferPool
+from trilogue.entry.entry import TRANSACTIONAL
 from trilogue.entry.header import HEADER_SIZE
 
 _SEQUENCES: Final = 1 << 31
@@ -155,6 +156,7 @@ class Accumulator:
                 queue.partition,
                 now + options.linger_s,
                 now + options.delivery_timeout_s,
+                0 if options.transactional_id is None else TRANSACTIONAL,
             )
             batch.append(draft, completion)  # what cannot be packed leaves no batch behind
             queue.add(batch)

@@ -103,14 +103,18 @@ class ProducerBatch:
 
     __slots__ = (
         "_base_timestamp", "_completions", "_max_timestamp", "_packer", "_settled", "_times",
-        "attempts", "data", "due_at", "expires_at", "finished", "identity", "not_before",
+        "attempts", "data", "due_at", "expires_at", "finished", "flags", "identity", "not_before",
         "partition", "place",
         "problem", "sequence", "size", "topic",
     )  # fmt: skip
 
-    def __init__(self, topic: str, partition: int, due_at: float, expires_at: float) -> None:
+    def __init__(
+        self, topic: str, partition: int, due_at: float, expires_at: float, flags: int = 0
+    ) -> None:
+        """`flags`: attribute bits of the entry."""
         self.topic = topic
         self.partition = partition
+        self.flags = flags
         self.due_at = due_at
         """When it has lingered enough (loop time)."""
         self.expires_at = expires_at
@@ -160,9 +164,10 @@ class ProducerBatch:
         """Make the bytes that are sent, under the identity and sequence it has now."""
         if self.data is None:
             records: bytes | memoryview = self._packer.packed()
-            flags = 0
+            flags = self.flags
         else:  # compressed once is enough
-            records, codec, flags = memoryview(self.data)[HEADER_SIZE:], Codec.NONE, codec
+            records, flags = memoryview(self.data)[HEADER_SIZE:], self.flags | codec
+            codec = Codec.NONE
         self.data = seal(
             records,
             record_count=self.count,
@@ -184,7 +189,9 @@ class ProducerBatch:
         half = len(records) // 2
         made = []
         for which, some in enumerate((range(half), range(half, len(records)))):
-            batch = ProducerBatch(self.topic, self.partition, self.due_at, self.expires_at)
+            batch = ProducerBatch(
+                self.topic, self.partition, self.due_at, self.expires_at, self.flags
+            )
             batch.place = (*self.place, which)
             for at in some:
                 batch._take(records[at], self._times[at], self._completions[at])

@@ -19,10 +19,12 @@ from trilogue.client.kafka.errors import (
     MessageTooLarge,
     QueueFull,
     TimedOut,
+    TransactionAborted,
 )
 from trilogue.client.kafka.options import ProducerOptions, WhenFull
 from trilogue.client.kafka.producer.accumulator import Accumulator, PartitionQueue
 from trilogue.client.kafka.producer.batch import (
+    NO_IDENTITY,
     RECORD_OVERHEAD,
     BulkDelivery,
     Headers,
@@ -33,6 +35,7 @@ from trilogue.client.kafka.producer.batch import (
 )
 from trilogue.client.kafka.producer.partitioner import TopicPartitioner
 from trilogue.client.kafka.producer.sender import Sender
+from trilogue.client.kafka.producer.transactions import Transaction, TransactionManager
 from trilogue.client.lifecycle import AsyncCloseable
 from trilogue.entry.header import HEADER_SIZE
 from trilogue.wire.kafka.errors import ErrorCode
@@ -71,7 +74,15 @@ class Producer(AsyncCloseable):
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._accumulator = Accumulator(options)
-        self._sender = Sender(cluster, self._accumulator, options, lane)
+        self._transactions: TransactionManager | None = None
+        if options.transactional_id is not None:
+            self._transactions = TransactionManager(
+                cluster,
+                options.transactional_id,
+                options.transaction_timeout_s,
+                options.max_wait_s,
+            )
+        self._sender = Sender(cluster, self._accumulator, options, lane, self._transactions)
         self._partitioners: dict[str, TopicPartitioner] = {}
         self._fresh = self._loop.call_later(options.metadata_age_s, self._refresh_later)
         self._closing: asyncio.Task[None] | None = None
@@ -247,6 +258,8 @@ class Producer(AsyncCloseable):
     def _check(self) -> None:
         if self._closing is not None:
             raise ClosedError("the producer is closed")
+        if self._transactions is not None and not self._transactions.is_open:
+            raise ClientError("begin a transaction first: async with producer.transaction()")
 
     def _choose(
         self, topic: str, count: int, key: bytes | None, size: int, partition: int | None
@@ -296,6 +309,44 @@ class Producer(AsyncCloseable):
     async def partitions(self, topic: str) -> int:
         """How many partitions a topic has."""
         return (await self._wait_for_topic(topic)).count
+
+    # Transactions, of a producer with a transactional id.
+
+    def transaction(self) -> Transaction:
+        """Return the next transaction; one after the other."""
+        return Transaction(self, self._manager())
+
+    def _manager(self) -> TransactionManager:
+        if self._transactions is None:
+            raise ClientError("the producer has no transactional_id")
+        return self._transactions
+
+    async def begin_transaction(self) -> None:
+        """Begin a transaction. The first one fences other producers of the transactional id.
+
+        A transaction whose end is not known is aborted first, or had ended.
+        """
+        if self._closing is not None:
+            raise ClosedError("the producer is closed")
+        manager = self._manager()
+        manager.check()
+        if manager.is_open or manager.identity == NO_IDENTITY:
+            await manager.initialize()
+            manager.reset()
+            self._sender.begin_identity(manager.identity)
+        manager.is_open = True
+
+    async def abort_transaction(self) -> None:
+        """Give up what waits, and end the transaction so that nothing of it is read."""
+        manager = self._manager()
+        manager.check()
+        self._sender.give_up_unsent(TransactionAborted("its transaction is aborted"))
+        await self.flush()
+        had_failed = manager.problem is not None
+        await manager.end(commit=False)
+        if had_failed:  # what was sent may still arrive, and numbers are missing: another epoch
+            await manager.initialize()
+            self._sender.begin_identity(manager.identity)
 
     async def flush(self) -> None:
         """Send what waits, and wait until the fate of everything submitted so far is known."""

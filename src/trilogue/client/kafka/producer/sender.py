@@ -35,6 +35,7 @@ from trilogue.client.kafka.producer.batch import (
     ProducerBatch,
     ProducerIdentity,
 )
+from trilogue.client.kafka.producer.transactions import TransactionManager
 from trilogue.client.tasks import BackgroundTasks
 from trilogue.wire.errors import WireError
 from trilogue.wire.kafka.errors import ErrorCode
@@ -53,6 +54,8 @@ from trilogue.wire.kafka.transactions.init_producer_id import (
 log = logging.getLogger("trilogue.client.kafka")
 PRODUCE: Final = 0
 BY_NAME: Final = 12
+TRANSACTIONAL_NEWEST: Final = 11
+"""Newer versions of Produce add partitions to a transaction by themselves."""
 BATCHES_SINCE, ZSTD_SINCE, CLIENT_WAITS_SINCE = 3, 7, 6
 """Versions of Produce: record batches; zstd; where the client keeps the throttle time (KIP-219)."""
 MOVED: Final = frozenset(
@@ -95,7 +98,12 @@ class Sender:
     """The requests of one producer."""
 
     def __init__(
-        self, cluster: KafkaCluster, accumulator: Accumulator, options: ProducerOptions, lane: str
+        self,
+        cluster: KafkaCluster,
+        accumulator: Accumulator,
+        options: ProducerOptions,
+        lane: str,
+        transactions: TransactionManager | None = None,
     ) -> None:
         self._cluster = cluster
         self._accumulator = accumulator
@@ -113,7 +121,8 @@ class Sender:
             cluster, self.tasks, create=options.create_topics, pause_s=options.retry_pause_s,
             needed=self._waiting, on_learned=self.wake, on_error=self._on_metadata_error,
         )  # fmt: skip
-        self._is_identifying = False
+        self._transactions = transactions
+        self._is_identifying = self._is_adding = False
         self._is_woken = False
         self._timer = DeadlineTimer(self._pump, self._on_error)
         self._closed = False
@@ -162,6 +171,8 @@ class Sender:
         """Fail the messages whose delivery time-out is over."""
         for queue, batch in list(self._accumulator.expired(now)):
             if batch in queue.in_flight:
+                if self._transactions is not None:
+                    self._transactions.fail(self._expiry_error(batch))
                 batch.fail(self._expiry_error(batch))  # its memory is free when its answer has come
             else:
                 self._fail(queue, batch, self._expiry_error(batch))
@@ -192,7 +203,7 @@ class Sender:
     # A round: one request for each node that may get one.
 
     def _send_round(self, now: float) -> bool:
-        by_node: dict[int, list[PartitionQueue]] = {}
+        ready: list[PartitionQueue] = []
         flushes, limit = self.flushes > 0, self._options.max_in_flight
         used_up = False
         for queue in list(self._ready):
@@ -203,19 +214,47 @@ class Sender:
             elif queue.has_exhausted(self.identity):
                 used_up = True
             else:
-                leader = self._leaders.find_leader(queue.topic, queue.partition)
-                if leader is not None:
-                    by_node.setdefault(leader, []).append(queue)
+                ready.append(queue)
         if used_up:  # no batch is sent without an identity
             self.identity = NO_IDENTITY
             self._has_identity()
             return False
         sent = False
-        for number, queues in by_node.items():
+        for number, queues in self._group_by_leader(ready).items():
             connection = self._free_connection(number, now)
             if connection is not None:
                 sent = self._send(number, connection, queues) or sent
         return sent
+
+    def _group_by_leader(self, queues: list[PartitionQueue]) -> dict[int, list[PartitionQueue]]:
+        """Return the queues that may be sent to each node now."""
+        by_node: dict[int, list[PartitionQueue]] = {}
+        missing: list[PartitionQueue] = []
+        for queue in queues:
+            if self._transactions and not self._transactions.has(queue.topic, queue.partition):
+                missing.append(queue)
+                continue
+            leader = self._leaders.find_leader(queue.topic, queue.partition)
+            if leader is not None:
+                by_node.setdefault(leader, []).append(queue)
+        if missing and not self._is_adding:
+            self._is_adding = True
+            self.tasks.spawn(self._add_to_transaction(missing))
+        return by_node
+
+    async def _add_to_transaction(self, queues: list[PartitionQueue]) -> None:
+        """Add partitions to the transaction before anything is sent to them."""
+        assert self._transactions is not None
+        try:
+            await self._transactions.add_partitions(
+                (queue.topic, queue.partition) for queue in queues
+            )
+        except ClientError as problem:
+            for queue in queues:
+                self._fail_queue(queue, problem)
+        finally:
+            self._is_adding = False
+        self.wake()
 
     def _on_metadata_error(self, topic: str, problem: KafkaError) -> None:
         if problem.error in FATAL_ERRORS:
@@ -316,7 +355,8 @@ class Sender:
 
     def _version(self, connection: KafkaConnection) -> int | Unsupported:
         try:
-            version = connection.version(PRODUCE, BY_NAME)
+            newest = BY_NAME if self._transactions is None else TRANSACTIONAL_NEWEST
+            version = connection.version(PRODUCE, newest)
         except Unsupported as problem:
             return problem
         if version < BATCHES_SINCE:
@@ -333,7 +373,7 @@ class Sender:
                 PartitionProduceData(index=queue.partition, records=[batch.data])
             )
         return ProduceRequest(
-            transactional_id=None,
+            transactional_id=self._options.transactional_id,
             acks=self._options.acks,
             timeout_ms=int(self._cluster.timeout_s * 1000),
             topic_data=[
@@ -419,6 +459,8 @@ class Sender:
         error = problem.error
         if error is ErrorCode.DUPLICATE_SEQUENCE_NUMBER and queue.is_idempotent:
             self._succeed(queue, batch, UNKNOWN_OFFSET, -1)
+        elif self._transactions is not None and error in (*TOO_LARGE, *SEQUENCE_ERRORS):
+            self._fail(queue, batch, problem)  # only the coordinator gives another epoch
         elif error in TOO_LARGE and batch.count > 1:
             self._accumulator.split(queue, batch)
             self._ready[queue] = None
@@ -449,6 +491,8 @@ class Sender:
             queue.in_flight.remove(batch)
         self._accumulator.release(batch)
         batch.fail(problem)
+        if self._transactions is not None:
+            self._transactions.fail(problem)
         if queue.batches:
             self._ready[queue] = None
             self.wake()
@@ -459,6 +503,16 @@ class Sender:
         queue.batches.clear()
         for batch in batches:
             self._fail(queue, batch, problem)
+
+    def give_up_unsent(self, problem: Exception) -> None:
+        """Fail what waits to be sent; what is under way goes on."""
+        self._fail_all(problem)
+
+    def begin_identity(self, identity: ProducerIdentity) -> None:
+        """Send under another identity from now on; nothing is under way."""
+        self.identity = identity
+        for queue in self._accumulator.queues.values():
+            queue.identity = NO_IDENTITY
 
     def _fail_all(self, problem: Exception, topic: str | None = None) -> None:
         """Give up what waits, for all topics or for one."""
@@ -471,6 +525,8 @@ class Sender:
     def _has_identity(self) -> bool:
         if self.identity is not NO_IDENTITY or not self._accumulator.is_idempotent:
             return True
+        if self._transactions is not None:
+            return False  # each transaction begins with an identity
         if not self._is_identifying:
             self._is_identifying = True
             self.tasks.spawn(self._identify())
