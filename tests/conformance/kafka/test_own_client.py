@@ -18,12 +18,13 @@ from tests.client.kafka.cases import (
     take,
 )
 from tests.client.kafka.cases_sending import SENDING_CASES
+from tests.client.kafka.cases_transactions import TRANSACTION_CASES
 from trilogue.client.kafka import EARLIEST, Sent, TimedOut
 
 SLOW = (members_share_what_the_server_says,)
 ALL = [
     pytest.param(case, marks=pytest.mark.long if case in SLOW else (), id=name(case))
-    for case in (*SENDING_CASES, *CASES, *ADMIN_CASES)
+    for case in (*SENDING_CASES, *CASES, *ADMIN_CASES, *TRANSACTION_CASES)
 ]
 
 
