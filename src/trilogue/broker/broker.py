@@ -25,6 +25,7 @@ from trilogue.broker.cursors.committed_offsets import CommittedOffsets
 from trilogue.broker.cursors.subscription_cursors import Bounds, SubscriptionCursors
 from trilogue.broker.errors import ProducerIdsExhausted, UnknownTopic
 from trilogue.broker.facts import (
+    BATCH_KEY,
     CURSOR_KEY,
     DEFAULT_RETENTION,
     GROUP_KEY,
@@ -61,6 +62,7 @@ from trilogue.broker.topics.creation import PARTITIONS_PER_STEP, PartitionLogs
 from trilogue.broker.topics.namespaces import Namespaces
 from trilogue.broker.topics.policies import Policies
 from trilogue.broker.topics.topic import Topic
+from trilogue.broker.transactions.batch_commits import BatchCommits
 from trilogue.broker.transactions.coordinator import ProducerIdentity, TransactionCoordinator
 from trilogue.broker.transactions.pulsar_transactions import PulsarTransactions
 from trilogue.broker.transactions.records import DeferredAck
@@ -149,6 +151,7 @@ class Broker:
             coordinator_epoch=coordinator_epoch,
             limits=settings.transactions,
         )
+        self.batch_commits = BatchCommits(self.transactions, self._now_ms)
         self.pulsar_transactions = PulsarTransactions(
             self.transactions, self._allocate_producer_id, settings.transactions
         )
@@ -239,6 +242,7 @@ class Broker:
             *self.committed_offsets.snapshot(),
             *self.groups.records.snapshot(),
             *self.transactions.table.snapshot(),
+            *self.batch_commits.snapshot(),
             *self.subscriptions.snapshot(),
             *self.producers.snapshot(self._now_ms(), self.cluster.durable_end),
             *self.producers.deduplication.snapshot(self._now_ms(), self.cluster.durable_end),
@@ -254,6 +258,8 @@ class Broker:
                 self.groups.records.load(value)
             elif kind == TRANSACTION_KEY:
                 self.transactions.table.load(value)
+            elif kind == BATCH_KEY:
+                self.batch_commits.load(value)
             elif kind == PRODUCER_KEY:
                 mark = decode_mark(value)
                 if self.cluster.has_partition(mark.partition_id):
@@ -276,6 +282,8 @@ class Broker:
             self.groups.records.replay(kind, payload)
         elif kind in TRANSACTION_KINDS:
             self.transactions.table.replay(kind, payload)
+        elif kind == FactKind.BATCH_COMMITTED:
+            self.batch_commits.replay(payload)
         elif kind == FactKind.PRODUCER_MARK:
             mark = decode_mark(payload)
             if self.cluster.has_partition(mark.partition_id):

@@ -15,9 +15,9 @@ unknown kind or version stops the start, because skipping it could lose an ackno
                              i64 append time)
 
 GROUP_SAVED and GROUP_DELETED, what is stored of a group besides positions, are in
-broker/groups/records.py, facts of transactions in broker/transactions/records.py. Facts of durable
-subscriptions are in broker/cursors/cursor_facts.py; all begin with
-u8 version 1 | u64 partition id | u16 length, name:
+broker/groups/records.py, facts of transactions in broker/transactions/records.py and
+batch_commits.py. Facts of durable subscriptions are in broker/cursors/cursor_facts.py; all begin
+with u8 version 1 | u64 partition id | u16 length, name:
 
     SUBSCRIPTION_CREATED     ... i64 mark | i64 made_ms | properties
     SUBSCRIPTION_DELETED     ...
@@ -37,6 +37,7 @@ position and producer that changed since the previous cut:
     key  "q" | u64 partition id | u64 producer key         value  broker/producers/deduplication.py
     key  "g" | name                                        value  GROUP_SAVED
     key  "t" | transactional id                            value  TRANSACTION_SAVED
+    key  "b" | application id                              value  BATCH_COMMITTED
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ SUBSCRIPTION_KEY = b"s"
 SEQUENCE_KEY = b"q"
 GROUP_KEY = b"g"
 TRANSACTION_KEY = b"t"
+BATCH_KEY = b"b"
 
 
 @unique
@@ -83,6 +85,7 @@ class FactKind(IntEnum):
     TRANSACTION_OFFSETS = 13
     TRANSACTION_FORGOTTEN = 14
     TRANSACTION_ACKED = 15
+    BATCH_COMMITTED = 16
 
 
 SUBSCRIPTION_KINDS = frozenset(

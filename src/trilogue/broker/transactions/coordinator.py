@@ -309,6 +309,50 @@ class TransactionCoordinator:
             raise ProducerFenced("the transaction of that epoch has ended otherwise")
         raise InvalidTransactionState(f"the transaction is {row.state.name.lower()}")
 
+    # -- several in one decision: batch_commits.py
+
+    def check_ongoing(self, transactional_id: str, identity: ProducerIdentity) -> Transaction:
+        """Return the transaction that a producer has open.
+
+        Raises UnknownProducerMapping, ProducerFenced, InvalidTransactionState,
+        ConcurrentTransactions.
+        """
+        transaction = self._check(transactional_id, identity)
+        if transaction.state is not ONGOING:
+            raise InvalidTransactionState(f"{transactional_id} has no open transaction")
+        return transaction
+
+    def prepare_commit(self, row: TransactionRow) -> TransactionRow:
+        """Return the row of an open transaction with the decision to commit; nothing changes."""
+        kept = row._replace(former_producer_id=NO_PRODUCER, former_epoch=NO_EPOCH)
+        return kept._replace(state=PREPARED[True], changed_ms=self._now_ms())
+
+    def carry_out(
+        self, transaction: Transaction, prepared: TransactionRow, marker: tuple[int, int]
+    ) -> Promise[ProducerIdentity]:
+        """End a transaction as a decision says that was added to the journal just now.
+
+        `marker` is the producer id and epoch for its markers. The promise has the identity for the
+        next transaction when everything is durable.
+        """
+        transaction.row = prepared
+        self.table.save_when_durable(transaction)
+        ending = transaction.ending = Promise()
+        commit = prepared.state is PREPARED[True]
+        self.commits += commit
+        self.aborts += not commit
+        self._finish(transaction, marker)
+        promise: Promise[ProducerIdentity] = Promise()
+
+        def settled(ended: Promise[None]) -> None:
+            if ended.error is not None:
+                promise.set_error(ended.error)
+            else:
+                promise.set_result(ProducerIdentity(prepared.producer_id, prepared.epoch))
+
+        ending.then(settled)
+        return promise
+
     # -- by time, by administrators
 
     def abort_expired(self) -> int:
@@ -453,22 +497,7 @@ class TransactionCoordinator:
         )
         # Without the content: earlier facts have it, and it may be too large for one.
         self.table.add_fact(FactKind.TRANSACTION_SAVED, encode_saved(prepared, NO_CONTENT))
-        transaction.row = prepared
-        self.table.save_when_durable(transaction)
-        ending = transaction.ending = Promise()
-        self.commits += commit
-        self.aborts += not commit
-        self._finish(transaction, (row.producer_id, marker_epoch))
-        promise: Promise[ProducerIdentity] = Promise()
-
-        def settled(ended: Promise[None]) -> None:
-            if ended.error is not None:
-                promise.set_error(ended.error)
-            else:
-                promise.set_result(ProducerIdentity(following.producer_id, following.epoch))
-
-        ending.then(settled)
-        return promise
+        return self.carry_out(transaction, prepared, (row.producer_id, marker_epoch))
 
     def _finish(self, transaction: Transaction, marker: tuple[int, int]) -> None:
         """Write markers, positions and the completion; try again later what the log refuses."""

@@ -62,6 +62,7 @@ from trilogue.gateway.kafka.topics import create_partitions, delete_records, top
 from trilogue.gateway.kafka.transactions import (
     add_offsets,
     add_partitions,
+    commit_transactions,
     describe_producers,
     describe_transactions,
     end_txn,
@@ -70,7 +71,7 @@ from trilogue.gateway.kafka.transactions import (
     txn_offset_commit,
     write_markers,
 )
-from trilogue.wire.kafka.api import MESSAGES
+from trilogue.wire.kafka.api import MESSAGES, OWN_KEYS
 from trilogue.wire.kafka.codec.compile import decoder, encoder
 from trilogue.wire.kafka.codec.schema import table
 from trilogue.wire.kafka.errors import ErrorCode
@@ -291,6 +292,10 @@ TABLE: tuple[ApiSpec, ...] = (
         DESCRIBE,
         elements_max=FETCHED,
     ),
+    _spec(20_001, (0, 0), commit_transactions.handle_commit_transactions, TRANSACTION, WRITE),
+    _spec(
+        20_002, (0, 0), commit_transactions.handle_describe_committed_batch, TRANSACTION, DESCRIBE
+    ),
 )
 
 
@@ -344,12 +349,12 @@ def _load_api(number: int) -> VersionedApi | None:
     return _LOADED[number]
 
 
-def advertised_versions() -> list[ApiVersion]:
-    """Return the version ranges that ApiVersions lists."""
+def advertised_versions(*, own: bool = False) -> list[ApiVersion]:
+    """Return the version ranges that ApiVersions lists; `own`: to Trilogue's client."""
     return [
         ApiVersion(api_key=spec.key, min_version=spec.served[0], max_version=spec.served[1])
         for spec in TABLE
-        if spec.advertised
+        if spec.advertised and (own or spec.key < OWN_KEYS)
     ]
 
 

@@ -497,6 +497,7 @@ class KafkaGateway(GatewayContext):
     ) -> None:
         super().__init__(settings=settings, **dependencies)
         self.versions = apis.advertised_versions()
+        self.own_versions = apis.advertised_versions(own=True)
         self.templates = RequestTemplates()
 
     def make_connection(self, listener: ListenerSecurity | None = None) -> KafkaConnection:

@@ -75,6 +75,7 @@ class GatewayContext(ProtocolGateway):
 
     protocol = "kafka"
     versions: list[ApiVersion]  # the ranges in ApiVersions
+    own_versions: list[ApiVersion]  # in those for Trilogue's client
 
     def __init__(
         self, *, settings: KafkaSettings, **dependencies: Unpack[GatewayDependencies]

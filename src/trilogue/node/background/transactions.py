@@ -19,6 +19,7 @@ class TransactionExpiry:
 
     def __init__(self, broker: Broker) -> None:
         self._transactions = broker.transactions
+        self._batch_commits = broker.batch_commits
 
     async def run(self) -> None:
         """Check periodically, for ever."""
@@ -30,5 +31,6 @@ class TransactionExpiry:
                 self._transactions.abort_expired()
                 if checks % FORGET_EVERY == 0:
                     self._transactions.forget_expired()
+                    self._batch_commits.forget_expired()
             except BrokerError as error:  # as on a full disk: the next check does the rest
                 log.warning("transactions.expiry_failed", extra={"reason": str(error)})

@@ -68,7 +68,11 @@ NAMES: dict[int, tuple[str, str]] = {
     72: ("PushTelemetry", "cluster.telemetry"),
     74: ("ListConfigResources", "configs.list_resources"),
     75: ("DescribeTopicPartitions", "metadata.topic_partitions"),
+    20001: ("CommitTransactions", "transactions.commit_transactions"),
+    20002: ("DescribeCommittedBatch", "transactions.commit_transactions"),
 }
+OWN_KEYS = 20_000
+"""API keys from here on are Trilogue's own; Kafka's are small numbers."""
 _PACKAGE = __name__.rpartition(".")[0]
 
 

@@ -4,7 +4,7 @@ v1 throttle time · v2 unchanged · v3 flexible; the client's software name and 
 Kafka (42) · v4 features that begin with level 0. The features are `group.version` 1
 (KIP-848 groups) and `transaction.version` 2 (KIP-890); clients that do not know the latter use the
 rules of version 1. An unknown version is answered in v0 with 35 and the range of this API alone
-(gateway/kafka/connection.py).
+(gateway/kafka/connection.py). Trilogue's client, by its software name, gets Trilogue's own APIs.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from trilogue.wire.kafka.metadata.api_versions import (
 
 SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 SOFTWARE_SINCE = 3
+OWN_SOFTWARE = "trilogue"
 LEVEL_0_SINCE = 4  # older clients cannot decode a feature with lowest level 0
 FEATURES_EPOCH = 1  # the features never change while a node runs
 GROUPS = SupportedFeatureKey(name="group.version", min_version=0, max_version=1)
@@ -41,8 +42,9 @@ def handle_api_versions(
         and SOFTWARE.fullmatch(request.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    is_own = request.client_software_name == OWN_SOFTWARE
     return ApiVersionsResponse(
-        api_keys=context.gateway.versions,
+        api_keys=context.gateway.own_versions if is_own else context.gateway.versions,
         supported_features=[GROUPS, TRANSACTIONS] if context.version >= LEVEL_0_SINCE else [],
         finalized_features_epoch=FEATURES_EPOCH,
         finalized_features=[GROUPS_NOW, TRANSACTIONS_NOW],
