@@ -15,8 +15,9 @@ from trilogue.gateway.kafka.errors import CODES, DENIED_CODES
 
 TESTS = "tests/gateway/kafka"
 CLIENTS = "tests/conformance/kafka"
-# The test in which clients of other projects send each request.
+# The test in which clients of other projects send each request; ours, where it is our own.
 LOGINS = "../../security/test_kafka_logins.py"
+OURS = "../../client/kafka/test_batch_commits.py"
 FOREIGN = {
     0: "test_produce.py",
     1: "test_matrix.py",
@@ -75,6 +76,8 @@ FOREIGN = {
     72: "test_cluster.py",
     74: "test_settings.py",
     75: "test_cluster.py",
+    20_001: OURS,
+    20_002: OURS,
 }
 TRANSACTIONS = "transactions/test_transactions.py"
 TESTED_BY = {

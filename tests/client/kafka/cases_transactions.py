@@ -196,6 +196,22 @@ async def a_transaction_that_takes_too_long_is_aborted_by_the_server(service: Se
 
 
 @case
+async def a_prepared_transaction_is_ended_by_another_process(service: Service) -> None:
+    topic = service.topic
+    async with service.made(2) as client, service.client() as other:
+        for commit in (True, False):
+            producer = await client.producer(transactional_id=f"{topic}-{commit}")
+            async with producer.transaction() as transaction:
+                await producer.submit(topic, b"%d" % commit, partition=0)
+                prepared = await transaction.prepare()
+            with pytest.raises(ClientError, match="prepared"):
+                await producer.begin_transaction()
+            await producer.close()
+            await other.admin.end_transaction(prepared, commit=commit)
+        assert await read(client, topic, 1, READ_COMMITTED) == [b"1"]
+
+
+@case
 async def a_program_without_asyncio_has_them_too(service: Service) -> None:
     async with service.made():
         await asyncio.to_thread(commit_and_abort, service)

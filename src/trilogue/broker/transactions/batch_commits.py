@@ -44,6 +44,13 @@ class CommittedBatch(NamedTuple):
     committed_ms: int
 
 
+class BatchOutcome(NamedTuple):
+    """The last batch of an application; `is_repeated`: the request committed nothing."""
+
+    batch: CommittedBatch
+    is_repeated: bool
+
+
 class OpenTransaction(NamedTuple):
     """A transaction that its producer has left open, by transactional id and identity."""
 
@@ -67,7 +74,7 @@ class BatchCommits:
 
     def commit(
         self, application_id: str, batch_id: int, transactions: Sequence[OpenTransaction]
-    ) -> Promise[CommittedBatch]:
+    ) -> Promise[BatchOutcome]:
         """Commit all of them, or none; the promise has the application's last batch when durable.
 
         Of a batch that is not above the last one nothing is committed. Raises InvalidRequest,
@@ -76,7 +83,7 @@ class BatchCommits:
         """
         last = self._batches.get(application_id)
         if last is not None and batch_id <= last.batch_id:
-            return self._when_durable(last)
+            return self._when_durable(BatchOutcome(last, is_repeated=True))
         self._check(application_id, batch_id, last is None)
         if len({each.transactional_id for each in transactions}) != len(transactions):
             raise InvalidRequest("a transactional id is named twice")
@@ -93,7 +100,8 @@ class BatchCommits:
             coordinator.carry_out(transaction, row, (row.producer_id, row.epoch))
             for transaction, row in zip(found, rows, strict=True)
         ]
-        return _await_all(endings, batch) if endings else self._when_durable(batch)
+        outcome = BatchOutcome(batch, is_repeated=False)
+        return _await_all(endings, outcome) if endings else self._when_durable(outcome)
 
     def _check(self, application_id: str, batch_id: int, is_new: bool) -> None:
         if not application_id or len(application_id.encode()) > NAME_BYTES_MAX:
@@ -126,12 +134,12 @@ class BatchCommits:
         self._durable[batch.application_id] = batch
         self._dirty[batch.application_id] = None
 
-    def _when_durable(self, batch: CommittedBatch) -> Promise[CommittedBatch]:
-        promise: Promise[CommittedBatch] = Promise()
+    def _when_durable(self, outcome: BatchOutcome) -> Promise[BatchOutcome]:
+        promise: Promise[BatchOutcome] = Promise()
 
         def committed(problem: BaseException | None) -> None:
             if problem is None:
-                promise.set_result(batch)
+                promise.set_result(outcome)
             else:
                 promise.set_error(StorageFailed(str(problem)))
 
@@ -188,10 +196,10 @@ def decode_batch(payload: bytes) -> tuple[CommittedBatch, list[bytes]]:
 
 
 def _await_all(
-    endings: Sequence[Promise[ProducerIdentity]], batch: CommittedBatch
-) -> Promise[CommittedBatch]:
-    """Return a promise of the batch that is settled when all have ended, or one has failed."""
-    promise: Promise[CommittedBatch] = Promise()
+    endings: Sequence[Promise[ProducerIdentity]], outcome: BatchOutcome
+) -> Promise[BatchOutcome]:
+    """Return a promise of the outcome that is settled when all have ended, or one has failed."""
+    promise: Promise[BatchOutcome] = Promise()
     left = len(endings)
 
     def settle(ended: Promise[ProducerIdentity]) -> None:
@@ -202,7 +210,7 @@ def _await_all(
         if ended.error is not None:
             promise.set_error(ended.error)
         elif not left:
-            promise.set_result(batch)
+            promise.set_result(outcome)
 
     for each in endings:
         each.then(settle)

@@ -30,6 +30,14 @@ class Partition(NamedTuple):
     number: int
 
 
+class PreparedTransaction(NamedTuple):
+    """A transaction that its producer leaves open for another process to end."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+
+
 class Node(NamedTuple):
     """A node of the cluster and its address."""
 

@@ -27,7 +27,7 @@ from trilogue.client.kafka.consumer.consumer import MANY, Offsets
 from trilogue.client.kafka.consumer.consumer import Consumer as AsyncConsumer
 from trilogue.client.kafka.consumer.message import Message
 from trilogue.client.kafka.errors import ClosedError
-from trilogue.client.kafka.model import OffsetAt, Partition
+from trilogue.client.kafka.model import OffsetAt, Partition, PreparedTransaction
 from trilogue.client.kafka.producer.batch import Sent
 from trilogue.client.kafka.producer.producer import BulkRecord, HeaderPairs, Octets
 from trilogue.client.kafka.producer.producer import Producer as AsyncProducer
@@ -233,6 +233,10 @@ class Transaction:
     def commit(self) -> None:
         """Make all of it visible at once."""
         self._loop.run(self._inner.commit())
+
+    def prepare(self) -> PreparedTransaction:
+        """Store everything, and leave it open for another process to end."""
+        return self._loop.run(self._inner.prepare())
 
     def abort(self) -> None:
         """End it so that nothing of it is read."""

@@ -9,6 +9,7 @@ from trilogue.client.kafka.admin.configs import Changes
 from trilogue.client.kafka.admin.model import (
     SERVERS_DEFAULT,
     ClusterDescription,
+    CommittedBatch,
     CreatedTopic,
     GroupDescription,
     GroupListing,
@@ -23,7 +24,12 @@ from trilogue.client.kafka.admin.model import (
     TransactionListing,
 )
 from trilogue.client.kafka.errors import KafkaError
-from trilogue.client.kafka.model import READ_UNCOMMITTED, OffsetAt, Partition
+from trilogue.client.kafka.model import (
+    READ_UNCOMMITTED,
+    OffsetAt,
+    Partition,
+    PreparedTransaction,
+)
 from trilogue.client.threads import LoopThread
 
 Pairs = Iterable[tuple[str, int]]
@@ -185,3 +191,20 @@ class Admin:
     def abort_transactions(self, names: Iterable[str]) -> dict[str, KafkaError | None]:
         """Abort the ongoing transactions of ids."""
         return self._loop.run(self._inner.abort_transactions(names))
+
+    def end_transaction(self, prepared: PreparedTransaction, *, commit: bool) -> None:
+        """Commit or abort a transaction that its producer has prepared."""
+        self._loop.run(self._inner.end_transaction(prepared, commit=commit))
+
+    def commit_transactions(
+        self, prepared: Iterable[PreparedTransaction], *, application_id: str, batch_id: int
+    ) -> CommittedBatch:
+        """Commit several prepared transactions in one decision, as the next batch of a program."""
+        work = self._inner.commit_transactions(
+            prepared, application_id=application_id, batch_id=batch_id
+        )
+        return self._loop.run(work)
+
+    def last_batch(self, application_id: str) -> CommittedBatch | None:
+        """The last batch that an application has committed."""
+        return self._loop.run(self._inner.last_batch(application_id))

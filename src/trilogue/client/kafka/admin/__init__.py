@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from trilogue.client.kafka.admin.model import (
         Change,
         ClusterDescription,
+        CommittedBatch,
         CreatedTopic,
         GroupDescription,
         GroupListing,
@@ -43,6 +44,7 @@ __all__ = [
     "Admin",
     "Change",
     "ClusterDescription",
+    "CommittedBatch",
     "CreatedTopic",
     "GroupDescription",
     "GroupListing",

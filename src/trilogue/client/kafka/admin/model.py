@@ -233,6 +233,14 @@ class TransactionListing(NamedTuple):
     state: str
 
 
+class CommittedBatch(NamedTuple):
+    """The last batch that an application has committed; `committed_ms` is since 1970."""
+
+    application_id: str
+    batch_id: int
+    committed_ms: int
+
+
 @dataclass(frozen=True, slots=True)
 class TransactionDescription:
     """A transactional id, its producer, and the partitions of its transaction.

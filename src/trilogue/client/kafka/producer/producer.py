@@ -330,6 +330,10 @@ class Producer(AsyncCloseable):
             raise ClosedError("the producer is closed")
         manager = self._manager()
         manager.check()
+        if manager.is_prepared:
+            raise ClientError(
+                "the producer has prepared a transaction: another one begins the next"
+            )
         if manager.is_open or manager.identity == NO_IDENTITY:
             await manager.initialize()
             manager.reset()

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar
 
 from trilogue.client.errors import ClientError, ConnectionLost
 from trilogue.client.kafka.admin.model import GroupOffset
@@ -22,7 +22,7 @@ from trilogue.client.kafka.cluster import KafkaCluster
 from trilogue.client.kafka.connection import KafkaConnection
 from trilogue.client.kafka.coordinators import GROUP, TRANSACTION, Coordinators
 from trilogue.client.kafka.errors import KafkaError, ProducerFenced, TransactionAborted
-from trilogue.client.kafka.model import Partition, group_by_topic
+from trilogue.client.kafka.model import Partition, PreparedTransaction, group_by_topic
 from trilogue.client.kafka.producer.batch import NO_IDENTITY, ProducerIdentity
 from trilogue.client.retry import retry
 from trilogue.wire.kafka.errors import ErrorCode
@@ -50,7 +50,6 @@ from trilogue.wire.kafka.transactions.txn_offset_commit import (
 if TYPE_CHECKING:
     from trilogue.client.kafka.consumer.consumer import Consumer, Offsets
     from trilogue.client.kafka.consumer.offset_committer import MemberIdentity
-    from trilogue.client.kafka.producer.producer import Producer
 
 INIT_NEWEST, ADD_PARTITIONS_NEWEST, ADD_OFFSETS_NEWEST, END_NEWEST = 5, 3, 3, 4
 TXN_OFFSET_COMMIT_NEWEST, MEMBER_SINCE = 4, 3
@@ -80,7 +79,7 @@ class TransactionManager:
         """`total_s`: how long a request may take with its retries."""
         self.transactional_id = transactional_id
         self.identity = NO_IDENTITY
-        self.is_open = False
+        self.is_open = self.is_prepared = False
         self.problem: Exception | None = None
         """Why the transaction can only be aborted."""
         self._cluster = cluster
@@ -107,6 +106,14 @@ class TransactionManager:
             )
             problem = self._fenced
         self.problem = self.problem or problem
+
+    def prepare(self) -> PreparedTransaction:
+        """Leave the transaction to another process."""
+        self.is_open = False
+        self.is_prepared = True
+        return PreparedTransaction(
+            self.transactional_id, self.identity.producer_id, self.identity.epoch
+        )
 
     def has(self, topic: str, partition: int) -> bool:
         """Whether a partition was added to the transaction."""
@@ -281,13 +288,26 @@ class TransactionManager:
             raise
 
 
+class TransactionalProducer(Protocol):
+    """What a transaction needs of its producer."""
+
+    async def begin_transaction(self) -> None:
+        """Begin; fence other producers of the transactional id first."""
+
+    async def flush(self) -> None:
+        """Wait until the fate of all messages is known."""
+
+    async def abort_transaction(self) -> None:
+        """Give up what waits, and abort."""
+
+
 class Transaction:
     """One transaction of a producer; as a context manager it commits, or aborts after an error.
 
     Messages that the producer sends meanwhile are in it.
     """
 
-    def __init__(self, producer: Producer, manager: TransactionManager) -> None:
+    def __init__(self, producer: TransactionalProducer, manager: TransactionManager) -> None:
         self._producer = producer
         self._manager = manager
         self._has_ended = False
@@ -326,14 +346,28 @@ class Transaction:
 
         TransactionAborted where one of them was not: nothing of the transaction is read.
         """
+        await self._store()
+        self._has_ended = True
+        await self._manager.end(commit=True)
+
+    async def _store(self) -> None:
+        """Wait until all messages are stored; abort and raise TransactionAborted if one is not."""
         await self._producer.flush()
         problem = self._manager.problem
         if problem is not None:
             self._manager.check()
             await self.abort()
             raise TransactionAborted(f"the transaction was aborted: {problem}") from problem
+
+    async def prepare(self) -> PreparedTransaction:
+        """Store everything, and leave it open for `admin.commit_transactions` of any process.
+
+        It ends by its time-out where nothing ends it. The producer begins no other transaction.
+        TransactionAborted as `commit`.
+        """
+        await self._store()
         self._has_ended = True
-        await self._manager.end(commit=True)
+        return self._manager.prepare()
 
     async def abort(self) -> None:
         """End it so that nothing of it is read."""

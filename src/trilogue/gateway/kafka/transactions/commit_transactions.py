@@ -9,7 +9,7 @@ from __future__ import annotations
 from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.broker.errors import BrokerError
 from trilogue.broker.promise import Promise
-from trilogue.broker.transactions.batch_commits import CommittedBatch, OpenTransaction
+from trilogue.broker.transactions.batch_commits import BatchOutcome, OpenTransaction
 from trilogue.broker.transactions.coordinator import ProducerIdentity
 from trilogue.gateway.kafka.context import PromisedResponse, RequestContext
 from trilogue.gateway.kafka.errors import to_error_code
@@ -24,7 +24,7 @@ from trilogue.wire.kafka.transactions.commit_transactions import (
 
 def handle_commit_transactions(
     context: RequestContext, request: CommitTransactionsRequest
-) -> CommitTransactionsResponse | PromisedResponse[CommittedBatch]:
+) -> CommitTransactionsResponse | PromisedResponse[BatchOutcome]:
     """Commit all of them; the response waits until markers and positions are durable."""
     names = [request.application_id, *(each.transactional_id for each in request.transactions)]
     for name in names:
@@ -45,11 +45,13 @@ def handle_commit_transactions(
     except BrokerError as problem:
         return _refuse(problem)
 
-    def respond(ended: Promise[CommittedBatch]) -> CommitTransactionsResponse:
+    def respond(ended: Promise[BatchOutcome]) -> CommitTransactionsResponse:
         if ended.error is not None:
             return _refuse(ended.error)
-        batch = ended.result()
-        return CommitTransactionsResponse(batch_id=batch.batch_id, committed_ms=batch.committed_ms)
+        batch, is_repeated = ended.result()
+        return CommitTransactionsResponse(
+            batch_id=batch.batch_id, committed_ms=batch.committed_ms, is_repeated=is_repeated
+        )
 
     return PromisedResponse(promise, respond)
 

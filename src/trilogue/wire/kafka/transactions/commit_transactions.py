@@ -6,7 +6,7 @@ Trilogue's client sees these keys in ApiVersions.
 
 from __future__ import annotations
 
-from trilogue.wire.kafka.codec.schema import int16, int32, int64, message, since, string
+from trilogue.wire.kafka.codec.schema import boolean, int16, int32, int64, message, since, string
 
 
 @message()
@@ -29,13 +29,14 @@ class CommitTransactionsRequest:
 
 @message(key=20001, versions=(0, 0), flexible=0)
 class CommitTransactionsResponse:
-    """The application's last batch: a higher one than requested where that was committed before."""
+    """The application's last batch; `is_repeated`: this request committed nothing."""
 
     throttle_time_ms: int32 = since(0)
     error_code: int16 = since(0)
     error_message: string | None = since(0, null=0, default=None)
     batch_id: int64 = since(0, default=-1)
     committed_ms: int64 = since(0, default=-1)
+    is_repeated: boolean = since(0)
 
 
 @message(key=20002, versions=(0, 0), flexible=0)
