@@ -113,6 +113,7 @@ def test_numbers_on_disk_stay():
         "TRANSACTION_OFFSETS": 13,
         "TRANSACTION_FORGOTTEN": 14,
         "TRANSACTION_ACKED": 15,
+        "BATCH_COMMITTED": 16,
     }
     assert {each.name: each.value for each in Protocol} == {"KAFKA": 0, "PULSAR": 1, "TUBEMQ": 2}
 
