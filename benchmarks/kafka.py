@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks import report
@@ -19,6 +19,7 @@ from benchmarks.drivers import Drivers
 from benchmarks.gates import KAFKA, KAFKA_DEFAULT, TRILOGUE, Figures
 from benchmarks.kafka_legs import warm_all
 from benchmarks.kafka_rows import NAMES, RESTART, ROWS, START, START_GATES, STARTED
+from benchmarks.kafka_security import make_secured
 from benchmarks.measure import have_strace, memory_mb, settle
 from benchmarks.rows import Row, Stage
 from benchmarks.servers import Contender, make
@@ -62,7 +63,7 @@ def measure(stage: Stage, row: Row, rounds: int) -> dict[str, object]:
     return report.summarise(row.name, row.question, legs, row.gates)
 
 
-def restart_row(servers: list[Contender]) -> dict[str, object]:
+def restart_row(servers: Sequence[Contender]) -> dict[str, object]:
     """kill -9 with all that the run wrote, and the first answer after it."""
     legs: dict[str, list[Figures]] = {}
     for server in servers:
@@ -86,11 +87,9 @@ def run(chosen: argparse.Namespace, build: Path, done: Callable[[dict[str, objec
     needed = {name for row in rows for name in row.servers}
     if RESTART in wanted:
         needed |= set(STARTED)
-    servers = [
-        make(name, chosen.directory / name, kafka_version=chosen.kafka_version)
-        for name in names
-        if name in needed
-    ]
+    servers = make_secured(
+        [name for name in names if name in needed], chosen.directory, chosen.kafka_version
+    )
     try:
         for server in servers:
             server.start()

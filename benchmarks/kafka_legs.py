@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.conformance.asking import Asker
@@ -17,6 +18,18 @@ from benchmarks.servers import Contender, Trilogue, create_topic, delete_topic
 from trilogue.wire.kafka.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 
 Leg = Callable[[Stage, Contender], Figures]
+
+
+class Endpoint(NamedTuple):
+    """A listener of a server, and what a client of librdkafka needs for it."""
+
+    address: str
+    settings: dict[str, object]
+
+
+def plaintext(server: Contender) -> Endpoint:
+    return Endpoint(server.address, {})
+
 
 PRODUCER = {"acks": "all", "linger.ms": 5}
 FIFTY = {"connections": 50, "window": 1, "size": 100}
@@ -91,16 +104,20 @@ def load_for(topic: str, partitions: int, kafka_s: float, our_s: float) -> Calla
 # ---- librdkafka
 
 
-def produce_leg(topic: str, size: int) -> Leg:
+def produce_leg(
+    topic: str, size: int, endpoint: Callable[[Contender], Endpoint] = plaintext
+) -> Leg:
     """Its usual batches."""
 
     def leg(stage: Stage, server: Contender) -> Figures:
+        at = endpoint(server)
+
         def drive(**moments: object) -> Result:
             return stage.drivers.rdkafka(
                 "produce",
-                server.address,
+                at.address,
                 topic,
-                settings=PRODUCER,
+                settings=PRODUCER | at.settings,
                 **moments,
                 size=size,
                 warmup=1.0,
@@ -165,16 +182,23 @@ def fill(topic: str, size: int, messages: int) -> Callable[[Stage, Contender], N
     return write
 
 
-def consume_leg(topic: str, partitions: int, messages: int) -> Leg:
+def consume_leg(
+    topic: str,
+    partitions: int,
+    messages: int,
+    endpoint: Callable[[Contender], Endpoint] = plaintext,
+) -> Leg:
     """Read it all from the earliest offset."""
 
     def leg(stage: Stage, server: Contender) -> Figures:
+        at = endpoint(server)
+
         def drive(**moments: object) -> Result:
             return stage.drivers.rdkafka(
                 "consume",
-                server.address,
+                at.address,
                 topic,
-                settings=CONSUMER,
+                settings=CONSUMER | at.settings,
                 **moments,
                 partitions=partitions,
                 messages=messages,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from benchmarks import kafka_legs as legs
+from benchmarks import kafka_security, kafka_transactions
 from benchmarks.gates import (
     CPU_PER_MESSAGE,
     CPU_PER_REQUEST,
@@ -201,7 +202,7 @@ OTHERS = (
     ),
 )
 
-ROWS = SINGLES + BATCHES + READS + THROUGH + OTHERS
+ROWS = SINGLES + BATCHES + READS + THROUGH + OTHERS + kafka_transactions.ROWS + kafka_security.ROWS
 
 START = "start-and-idle"
 RESTART = "restart"

@@ -81,6 +81,11 @@ class Row:
         return figures
 
 
+COMMIT_GATES = (
+    at_least("2x Pulsar's commits/s", "messages_per_s", 2.0, PULSAR),
+    at_most("its p99", "p99_ms", 1.0, PULSAR),
+    at_most("half its CPU/commit", CPU_PER_MESSAGE, 0.5, PULSAR),
+)
 UNBATCHED = {"size": 100, "outstanding": 1000}
 ROWS = (
     Row(
@@ -137,6 +142,17 @@ ROWS = (
         {"size": 100, "rate": 1000},
         (below("p99 <= 15 ms", "p99_ms", 15.0),),
         counted=False,
+    ),
+    *(
+        Row(
+            f"pulsar-commits-{count}",
+            f"{count} transactions open at once, each of one message of 100 B: time of a commit, "
+            "CPU of the server for a whole transaction.",
+            "commits",
+            {"size": 100, "open": count},
+            COMMIT_GATES if count == 1 else (),
+        )
+        for count in (1, 10, 100)
     ),
     Row(
         "pulsar-500-topics",

@@ -12,8 +12,12 @@ from benchmarks.gates import TRILOGUE, Figures, Gate, Medians
 RESULTS = Path(__file__).parent / "results"
 SHOWN = {
     "requests_per_s": ("requests/s", 0),
+    "commits_per_s": ("commits/s", 0),
+    "handshakes_per_s": ("handshakes/s", 0),
     "messages_per_s": ("messages/s", 0),
     "mb_per_s": ("MB/s", 1),
+    "plain_messages_per_s": ("messages/s, no transactions", 0),
+    "share_of_plain": ("  share of that", 2),
     "p50_ms": ("p50 ms", 3),
     "p99_ms": ("p99 ms", 3),
     "cpu_us_per_request": ("CPU us/request", 2),

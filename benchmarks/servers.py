@@ -46,8 +46,15 @@ class Contender(Protocol):
 class Kafka(RealKafka):
     """A real one, with or without a sync before each ack."""
 
-    def __init__(self, root: Path, name: str, version: str) -> None:
-        super().__init__(root, version=version, durable=name != KAFKA_DEFAULT, settings=DELETE_SOON)
+    def __init__(
+        self, root: Path, name: str, version: str, settings: Mapping[str, object] | None = None
+    ) -> None:
+        super().__init__(
+            root,
+            version=version,
+            durable=name != KAFKA_DEFAULT,
+            settings={**DELETE_SOON, **(settings or {})},
+        )
         self.name = name
 
     def empty_tail(self) -> None:
@@ -59,9 +66,12 @@ class Trilogue:
 
     name = TRILOGUE
 
-    def __init__(self, root: Path, doors: Iterable[str] = ()) -> None:
+    def __init__(
+        self, root: Path, doors: Iterable[str] = (), settings: Mapping[str, object] | None = None
+    ) -> None:
         """`doors` besides that of Kafka; they keep their ports through restarts."""
         self.data = root / "data"
+        self.settings = settings
         self.doors = {name: f"127.0.0.1:{free_port()}" for name in ("kafka", *doors)}
         self.started_in = 0.0
         self.server: Server | None = None
@@ -86,7 +96,9 @@ class Trilogue:
 
     def start(self) -> Self:
         began = time.monotonic()
-        self.server = launch_server(self.data, listen={"http": "127.0.0.1:0", **self.doors})
+        self.server = launch_server(
+            self.data, listen={"http": "127.0.0.1:0", **self.doors}, settings=self.settings
+        )
         while not self.answers():
             if time.monotonic() - began > START_LIMIT_S or not self.server.alive:
                 raise RuntimeError(f"no answer:\n{self.server.output}")

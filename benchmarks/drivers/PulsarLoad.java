@@ -6,6 +6,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.LockSupport;
 import org.apache.pulsar.client.api.*;
+import org.apache.pulsar.client.api.transaction.Transaction;
 
 /**
  * Pulsar's own Java client as a load, the same for every server.
@@ -13,22 +14,26 @@ import org.apache.pulsar.client.api.*;
  *   PulsarLoad produce ADDRESS TOPIC --size 100 --outstanding 1000 --batching 1 --warmup 4 --seconds 4
  *   PulsarLoad through ADDRESS TOPIC --size 100 --rate 1000 --warmup 4 --seconds 4
  *   PulsarLoad topics  ADDRESS PREFIX --count 500
+ *   PulsarLoad commits ADDRESS TOPIC --open 10 --messages 1 --size 100 --warmup 4 --seconds 4
  *   PulsarLoad count   ADDRESS TOPIC --wanted 100000
  *
  * `produce` keeps so many messages on their way (1: send and wait). `through` sends at a steady pace
  * and takes the time from the call to the consumer's. `topics` makes a producer on each of many new
- * topics, one after the other. `count` reads from the beginning. Prints "begin" and "end" around what
- * is measured, then one line of JSON.
+ * topics, one after the other. `commits` has so many transactions open at once, each with a producer
+ * of its own and so many messages, and takes the time of a commit. `count` reads from the beginning.
+ * Prints "begin" and "end" around what is measured, then one line of JSON.
  */
 public class PulsarLoad extends Load {
     public static void main(String[] words) throws Exception {
         read(words);
         PulsarClient client = PulsarClient.builder().serviceUrl("pulsar://" + words[1])
+                .enableTransaction(words[0].equals("commits"))
                 .statsInterval(0, TimeUnit.SECONDS).memoryLimit(0, SizeUnit.BYTES).build();
         switch (words[0]) {
             case "produce": produce(client, words[2]); break;
             case "through": through(client, words[2]); break;
             case "topics": topics(client, words[2]); break;
+            case "commits": commits(client, words[2]); break;
             case "count": count(client, words[2]); break;
             default: throw new IllegalArgumentException(words[0]);
         }
@@ -140,6 +145,53 @@ public class PulsarLoad extends Load {
         say("end");
         say(String.format("{\"messages\": %d, \"bytes\": %d, \"errors\": 0, \"seconds\": %.4f, "
                 + "\"topics_s\": %.4f}", count, count, seconds, seconds));
+    }
+
+    static void commits(PulsarClient client, String topic) throws Exception {
+        int open = (int) option("open", 1);
+        Totals totals = new Totals();
+        byte[] payload = payload();
+        long begin = System.nanoTime() + (long) (option("warmup", 4) * 1e9);
+        long end = begin + (long) (option("seconds", 4) * 1e9);
+        List<Thread> threads = new ArrayList<>();
+        for (int i = 0; i < open; i++) {
+            Producer<byte[]> producer = producer(client, topic).create();
+            threads.add(new Thread(() -> commitUntil(client, producer, totals, payload, end)));
+        }
+        for (Thread thread : threads) {
+            thread.start();
+        }
+        Thread.sleep(Math.max(0, (begin - System.nanoTime()) / 1_000_000));
+        say("begin");
+        totals.begin();
+        long began = System.nanoTime();
+        Thread.sleep(Math.max(0, (end - System.nanoTime()) / 1_000_000));
+        totals.counting = false;
+        double seconds = (System.nanoTime() - began) / 1e9;
+        say("end");
+        for (Thread thread : threads) {
+            thread.join();
+        }
+        totals.print(seconds, payload.length);
+    }
+
+    static void commitUntil(PulsarClient client, Producer<byte[]> producer, Totals totals, byte[] payload,
+            long end) {
+        try {
+            while (System.nanoTime() < end) {
+                Transaction transaction = client.newTransaction()
+                        .withTransactionTimeout(1, TimeUnit.MINUTES).build().get();
+                for (int i = 0; i < (int) option("messages", 1); i++) {
+                    producer.newMessage(transaction).value(payload).sendAsync();
+                }
+                long began = System.nanoTime();
+                transaction.commit().get();
+                totals.add(System.nanoTime() - began);
+            }
+        } catch (Exception error) {
+            totals.errors.incrementAndGet();
+            totals.refuse(error.toString());
+        }
     }
 
     static void count(PulsarClient client, String topic) throws Exception {

@@ -7,6 +7,7 @@
  *   rdkafka LIBRARY consume ADDRESS TOPIC --partitions 4 --messages 100000 [KEY=VALUE]...
  *   rdkafka LIBRARY through ADDRESS TOPIC --partitions 1 --size 100 --rate 1000 --seconds 5 [K=V]...
  *   rdkafka LIBRARY groups  ADDRESS TOPIC --partitions 2 --groups 50 --members 2 [KEY=VALUE]...
+ *   rdkafka LIBRARY producers ADDRESS TOPIC --producers 9 --messages 1 --seconds 5 [KEY=VALUE]...
  *
  * Prints "begin" and "end" around what is measured, then one line of JSON. Messages of `produce`
  * are counted when they are acked, those of `consume` when they are handed over, after the first
@@ -14,6 +15,8 @@
  * fixed rate and a consumer of its messages, which say when they were handed over; a KEY is the
  * producer's if it begins with "p:", the consumer's if with "c:". `groups` (named by group.id and a
  * number) is measured from the first subscription until every member has its part of the topic.
+ * `producers`: each sends so many messages, waits until they are acked, and begins again (0: never
+ * waits). With a transactional.id, to which a number is added, it commits instead of waiting.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -71,11 +74,15 @@ static struct {
     int (*subscribe)(void *, const void *);
     int (*assignment)(void *, struct list **);
     void (*list_destroy)(void *);
+    void *(*init_transactions)(void *, int);
+    void *(*begin_transaction)(void *);
+    void *(*commit_transaction)(void *, int);
+    const char *(*error_string)(const void *);
 } rd;
 
 struct options {
     const char *mode, *address, *topic;
-    int partitions, size, groups, members;
+    int partitions, size, groups, members, producers;
     long messages;
     double warmup, seconds, rate;
     char **settings;
@@ -130,6 +137,10 @@ static void load_library(const char *path) {
     rd.subscribe = find(library, "rd_kafka_subscribe");
     rd.assignment = find(library, "rd_kafka_assignment");
     rd.list_destroy = find(library, "rd_kafka_topic_partition_list_destroy");
+    rd.init_transactions = find(library, "rd_kafka_init_transactions");
+    rd.begin_transaction = find(library, "rd_kafka_begin_transaction");
+    rd.commit_transaction = find(library, "rd_kafka_commit_transaction");
+    rd.error_string = find(library, "rd_kafka_error_string");
 }
 
 static void set(void *conf, const char *key, const char *value) {
@@ -142,13 +153,10 @@ static void set(void *conf, const char *key, const char *value) {
 
 static void delivered(void *client, const struct message *message, void *opaque) {
     (void)client, (void)opaque;
-    if (message->error)
-        failed++;
-    else
-        acked++;
+    __atomic_fetch_add(message->error ? &failed : &acked, 1, __ATOMIC_RELAXED);
 }
 
-/* `group`: what is put behind the name of the group, or NULL. */
+/* `group`: what is put behind the name of the group or the transactional id, or NULL. */
 static void *make_client(int type, const struct options *o, const char *group) {
     char error[256];
     void *conf = rd.conf_new();
@@ -165,7 +173,7 @@ static void *make_client(int type, const struct options *o, const char *group) {
                 continue;
             key += 2;
         }
-        if (group && !strcmp(key, "group.id"))
+        if (group && (!strcmp(key, "group.id") || !strcmp(key, "transactional.id")))
             strncat(value, group, sizeof pair - 1 - (size_t)(value - pair) - strlen(value));
         set(conf, key, value);
     }
@@ -434,6 +442,125 @@ static void run_groups(const struct options *o) {
     fflush(stdout);
 }
 
+/* --- many producers, transactions ------------------------------------------------------------ */
+
+enum { ROUNDS_MAX = 200000, PRODUCERS_MAX = 256 };
+
+struct producer {
+    const struct options *o;
+    void *client;
+    int transactional;
+    double begin, end; /* of what is measured */
+    uint64_t rounds;
+    float *latencies; /* in ms: of a commit, or from the first message to the last ack */
+};
+
+static void check(void *error, const char *call) {
+    if (error) {
+        fprintf(stderr, "%s: %s\n", call, rd.error_string(error));
+        exit(2);
+    }
+}
+
+static void *send_rounds(void *argument) {
+    struct producer *p = argument;
+    static uint8_t payload[1 << 16];
+    void *topic = rd.topic_new(p->client, p->o->topic, NULL);
+    while (now() < p->end) {
+        if (p->transactional)
+            check(rd.begin_transaction(p->client), "begin_transaction");
+        double began = now();
+        for (long sent = 0; sent < p->o->messages;) {
+            if (rd.produce(topic, ANY_PARTITION, COPY, payload, (size_t)p->o->size, NULL, 0, NULL))
+                rd.poll(p->client, 5); /* the queue is full */
+            else
+                sent++;
+        }
+        if (p->transactional) {
+            began = now();
+            check(rd.commit_transaction(p->client, 60000), "commit_transaction");
+            rd.poll(p->client, 0);
+        } else
+            rd.flush(p->client, 60000);
+        double ended = now();
+        if (began >= p->begin && ended <= p->end && p->rounds < ROUNDS_MAX)
+            p->latencies[p->rounds++] = (float)((ended - began) * 1000);
+    }
+    return NULL;
+}
+
+static void *send_without_waiting(void *argument) {
+    struct producer *p = argument;
+    produce_until(p->client, rd.topic_new(p->client, p->o->topic, NULL), p->o, p->end, 0);
+    return NULL;
+}
+
+static int by_time(const void *a, const void *b) {
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+static int is_transactional(const struct options *o) {
+    for (int i = 0; i < o->setting_count; i++)
+        if (!strncmp(o->settings[i], "transactional.id=", 17))
+            return 1;
+    return 0;
+}
+
+static void run_producers(const struct options *o) {
+    static struct producer all[PRODUCERS_MAX];
+    pthread_t threads[PRODUCERS_MAX];
+    int transactional = is_transactional(o);
+    if (o->producers > PRODUCERS_MAX) {
+        fprintf(stderr, "too many producers\n");
+        exit(2);
+    }
+    for (int i = 0; i < o->producers; i++) {
+        char number[16];
+        snprintf(number, sizeof number, "-%d", i);
+        all[i].o = o;
+        all[i].transactional = transactional;
+        all[i].client = make_client(PRODUCER, o, number);
+        all[i].latencies = malloc(ROUNDS_MAX * sizeof(float));
+        if (transactional)
+            check(rd.init_transactions(all[i].client, 60000), "init_transactions");
+    }
+    double begin = now() + o->warmup, end = begin + o->seconds;
+    for (int i = 0; i < o->producers; i++) {
+        all[i].begin = begin, all[i].end = end;
+        pthread_create(&threads[i], NULL, o->messages ? send_rounds : send_without_waiting,
+                       &all[i]);
+    }
+    usleep((useconds_t)(o->warmup * 1e6));
+    say("begin");
+    uint64_t before = acked;
+    usleep((useconds_t)((end - now()) * 1e6));
+    uint64_t messages = acked - before, rounds = 0;
+    double seconds = now() - begin;
+    say("end");
+    float *latencies = malloc(sizeof(float) * ROUNDS_MAX * (size_t)o->producers);
+    for (int i = 0; i < o->producers; i++) {
+        pthread_join(threads[i], NULL);
+        memcpy(latencies + rounds, all[i].latencies, all[i].rounds * sizeof(float));
+        rounds += all[i].rounds;
+    }
+    qsort(latencies, rounds, sizeof(float), by_time);
+    struct timespec own;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &own);
+    printf("{\"messages\": %lu, \"requests\": %lu, \"bytes\": %lu, \"errors\": %lu, "
+           "\"seconds\": %.4f, \"messages_per_s\": %.1f, \"mb_per_s\": %.2f, "
+           "\"driver_cpu_s\": %.3f",
+           messages, rounds, messages * (uint64_t)o->size, failed, seconds,
+           (double)messages / seconds, (double)messages * o->size / seconds / 1e6,
+           own.tv_sec + own.tv_nsec * 1e-9);
+    if (rounds)
+        printf(", \"%s\": %.1f, \"p50_ms\": %.4f, \"p99_ms\": %.4f",
+               transactional ? "commits_per_s" : "requests_per_s", (double)rounds / seconds,
+               latencies[rounds / 2], latencies[rounds * 99 / 100]);
+    puts("}");
+    fflush(stdout);
+}
+
 int main(int count, char **words) {
     if (count < 5) {
         fprintf(stderr, "usage: rdkafka LIBRARY MODE ADDRESS TOPIC [--NAME VALUE]... [KEY=VALUE]...\n");
@@ -441,7 +568,7 @@ int main(int count, char **words) {
     }
     struct options o = {.mode = words[2], .address = words[3], .topic = words[4], .partitions = 1,
                         .size = 100, .messages = 1000, .warmup = 1, .seconds = 3, .rate = 1000,
-                        .groups = 1, .members = 1};
+                        .groups = 1, .members = 1, .producers = 1};
     int at = 5;
     for (; at + 1 < count && !strncmp(words[at], "--", 2); at += 2) {
         const char *name = words[at];
@@ -454,6 +581,7 @@ int main(int count, char **words) {
         else if (!strcmp(name, "--rate")) o.rate = value;
         else if (!strcmp(name, "--groups")) o.groups = (int)value;
         else if (!strcmp(name, "--members")) o.members = (int)value;
+        else if (!strcmp(name, "--producers")) o.producers = (int)value;
         else { fprintf(stderr, "unknown option %s\n", name); return 2; }
     }
     o.settings = words + at;
@@ -465,6 +593,8 @@ int main(int count, char **words) {
         run_through(&o);
     else if (!strcmp(o.mode, "groups"))
         run_groups(&o);
+    else if (!strcmp(o.mode, "producers"))
+        run_producers(&o);
     else
         run_producer(&o);
     _exit(0); /* closing a client waits for its threads; there is nothing left to wait for */
