@@ -47,13 +47,19 @@ class Kafka(RealKafka):
     """A real one, with or without a sync before each ack."""
 
     def __init__(
-        self, root: Path, name: str, version: str, settings: Mapping[str, object] | None = None
+        self,
+        root: Path,
+        name: str,
+        version: str,
+        settings: Mapping[str, object] | None = None,
+        secured: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(
             root,
             version=version,
             durable=name != KAFKA_DEFAULT,
             settings={**DELETE_SOON, **(settings or {})},
+            secured=secured,
         )
         self.name = name
 

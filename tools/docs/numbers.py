@@ -25,7 +25,10 @@ WANTED = (
     "start_s",
     "idle_mb",
     "requests_per_s",
+    "commits_per_s",
+    "handshakes_per_s",
     "messages_per_s",
+    "share_of_plain",
     "p50_ms",
     "p99_ms",
     "cpu_us_per_request_settled",
@@ -52,6 +55,7 @@ WANTED = (
     "restart_s",
 )
 LABELS = {
+    "share_of_plain": "share of the rate without transactions",
     "cpu_us_per_request_settled": "CPU µs/request",
     "cpu_us_per_message_settled": "CPU µs/message",
     "polls_per_s": "fetches/s in a session",

@@ -33,11 +33,11 @@ PROPERTIES = """\
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller_port}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+listeners={listeners},CONTROLLER://127.0.0.1:{controller_port}
+advertised.listeners={listeners}
 controller.listener.names=CONTROLLER
 inter.broker.listener.name=PLAINTEXT
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,{protocols}
 log.dirs={data}
 num.partitions=1
 default.replication.factor=1
@@ -68,7 +68,9 @@ class RealKafka(JavaServer):
         heap: str = "1g",
         port: int = 0,
         settings: Mapping[str, object] | None = None,
+        secured: Mapping[str, str] | None = None,
     ) -> None:
+        """`secured`: security protocol -> address of a listener besides the one in clear."""
         super().__init__(root)
         self.data = root / "data"
         self.version = version
@@ -77,7 +79,13 @@ class RealKafka(JavaServer):
         extra = dict(settings or {})
         if durable:
             extra["log.flush.interval.messages"] = 1
-        text = PROPERTIES.format(port=self.port, controller_port=free_port(), data=self.data)
+        opened = {"PLAINTEXT": self.address, **(secured or {})}
+        text = PROPERTIES.format(
+            listeners=",".join(f"{protocol}://{address}" for protocol, address in opened.items()),
+            protocols=",".join(f"{protocol}:{protocol}" for protocol in opened),
+            controller_port=free_port(),
+            data=self.data,
+        )
         text += "".join(f"{key}={value}\n" for key, value in extra.items())
         self.properties = root / "server.properties"
         self.properties.write_text(text)
