@@ -87,6 +87,22 @@ def test_the_newest_result_is_shown_with_its_conditions(tmp_path: Path):
     assert "a.json" in shown
 
 
+def test_a_row_that_the_newest_run_does_not_have_is_shown_of_an_older_one(tmp_path: Path):
+    older = result("2026-01-02", 0.21)
+    older["rows"].append({**older["rows"][0], "name": "groups"})
+    older["rows"].append({**older["rows"][0], "name": "given-up"})
+    (tmp_path / "a.json").write_text(json.dumps(older))
+    (tmp_path / "b.json").write_text(json.dumps(result("2026-01-03", 0.25)))
+
+    shown = numbers(tmp_path)
+
+    assert "| one-in-flight | p50 ms | 0.900 | 0.250 |" in shown
+    assert "| groups | p50 ms | 0.900 | 0.210 |" in shown
+    assert "--rows groups`" in shown
+    assert "0.210 |" not in shown.split("| groups")[0]
+    assert "given-up" not in shown
+
+
 def test_a_gate_that_was_missed_is_reported(tmp_path: Path):
     (tmp_path / "a.json").write_text(json.dumps(result("2026-01-03", 0.5, passed=False)))
 

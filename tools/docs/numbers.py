@@ -1,10 +1,11 @@
-"""The newest measurement beside each real server as a table, or a sentence that there is none."""
+"""The newest measurement of each row beside a real server, or a sentence that there is none."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
+from benchmarks import kafka_rows, pulsar, tubemq
 from benchmarks.gates import KAFKA, KAFKA_DEFAULT, TRILOGUE
 from benchmarks.kafka_rows import ROWS
 from benchmarks.pulsar import PULSAR
@@ -15,6 +16,7 @@ from tools.docs.blocks import COMMAND, ROOT, table
 
 RUN = "python -m benchmarks.run"
 PEERS = {KAFKA: "Kafka", PULSAR: "Pulsar", TUBEMQ: "TubeMQ"}
+NAMES = {KAFKA: kafka_rows.NAMES, PULSAR: pulsar.NAMES, TUBEMQ: tubemq.NAMES}
 OURS = {row.name for row in ROWS if KAFKA not in row.servers}  # but a run beside a Kafka has them
 BESIDE = {KAFKA: (KAFKA_DEFAULT, "Kafka without fsync")}  # a second column, where there is one
 NONE = (
@@ -83,9 +85,7 @@ Result = dict
 
 def numbers(results: Path = RESULTS) -> str:
     """The newest runs of benchmarks/run.py that measured a real server as well, one table each."""
-    tables = [
-        _beside(peer, *found) for peer in PEERS if (found := newest(results, peer)) is not None
-    ]
+    tables = [_beside(peer, *run) for peer in PEERS for run in newest_runs(results, peer)]
     return "\n\n".join(tables) or NONE
 
 
@@ -100,7 +100,7 @@ def _beside(peer: str, path: Path, result: Result, rows: list[Result]) -> str:
             table(("load", "figure", *head, "Trilogue"), lines),
             _gates(rows),
             _conditions(result, peer)
-            + f" File: [{path.name}](../../{shown}). Measured by `{RUN} --only {peer}`.",
+            + f" File: [{path.name}](../../{shown}). Measured by `{_command(peer, rows)}`.",
         ]
     )
 
@@ -118,11 +118,11 @@ FIGURES = (
 
 def figures(results: Path = RESULTS) -> str:
     """The few rows of the README, from the newest run beside Kafka."""
-    found = newest(results, KAFKA)
-    if found is None:
+    runs = newest_runs(results, KAFKA)
+    if not runs:
         return NONE
-    result, rows = found[1:]
-    by_name = {row["name"]: row["median"] for row in rows}
+    result = runs[0][1]
+    by_name = {row["name"]: row["median"] for _, _, rows in runs for row in rows}
     columns = (KAFKA, KAFKA_DEFAULT, TRILOGUE)
     lines = [
         (
@@ -142,19 +142,30 @@ def _number(value: float | None) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
 
 
-def newest(results: Path, peer: str) -> tuple[Path, Result, list[Result]] | None:
-    """By date, not by name; files of other questions are passed over."""
-    found = []
+def newest_runs(results: Path, peer: str) -> list[tuple[Path, Result, list[Result]]]:
+    """The runs beside a server, the newest first, each with the rows that no newer one has.
+
+    By date, not by name; files of other questions and rows that were given up are passed over.
+    """
+    files = []
     for path in results.glob("*.json"):
         result = json.loads(path.read_text())
-        if not isinstance(result, dict) or not isinstance(result.get("rows"), list):
-            continue
-        rows = [row for row in result["rows"] if is_beside(peer, row)]
+        if isinstance(result, dict) and isinstance(result.get("rows"), list):
+            files.append((result["date"], path.name, path, result))
+    runs = []
+    left = set(NAMES[peer])
+    for *_, path, result in sorted(files, key=lambda each: each[:2], reverse=True):
+        rows = [row for row in result["rows"] if row["name"] in left and is_beside(peer, row)]
         if any(peer in row["median"] for row in rows):
-            found.append((result["date"], path.name, path, result, rows))
-    if not found:
-        return None
-    return max(found, key=lambda each: each[:2])[2:]
+            runs.append((path, result, rows))
+            left -= {row["name"] for row in rows}
+    return runs
+
+
+def _command(peer: str, rows: list[Result]) -> str:
+    names = [row["name"] for row in rows]
+    chosen = f" --rows {','.join(names)}" if len(names) < len(NAMES[peer]) / 2 else ""
+    return f"{RUN} --only {peer}{chosen}"
 
 
 def is_beside(peer: str, row: Result) -> bool:

@@ -8,7 +8,7 @@ from benchmarks.gates import KAFKA, KAFKA_DEFAULT, TRILOGUE
 from benchmarks.report import RESULTS
 
 from tools.docs.blocks import ROOT
-from tools.docs.numbers import newest
+from tools.docs.numbers import newest_runs
 
 PICTURE = ROOT / "docs" / "images" / "benchmarks.svg"
 SERVERS = ((KAFKA, "Kafka with fsync", "#b0b7c3"), (KAFKA_DEFAULT, "Kafka default", "#6b7a90"),
@@ -25,8 +25,8 @@ TOP = 62
 
 def draw(results: Path = RESULTS) -> str:
     """Return the picture as SVG: one group of bars per load, throughput left, CPU right."""
-    found = newest(results, KAFKA)
-    rows = {} if found is None else {row["name"]: row["median"] for row in found[2]}
+    runs = newest_runs(results, KAFKA)
+    rows = {row["name"]: row["median"] for _, _, found in runs for row in found}
     loads = [load for load in LOADS if load[0] in rows]
     step = BAR * len(SERVERS) + GAP
     parts = [_text(LEFT, 20, "throughput, Kafka default = 1", "bold")]
