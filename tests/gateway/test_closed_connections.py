@@ -14,6 +14,9 @@ from tests.gateway.kafka.fetch.test_fetch_bytes import fetch, fill
 from tests.gateway.kafka.rig import Rig as KafkaRig
 from tests.gateway.pulsar.rig import Rig as PulsarRig
 from tests.gateway.tubemq.rig import Rig as TubeRig
+from trilogue.broker.access.authorizer import ANONYMOUS
+from trilogue.broker.quotas.quotas import QuotaEntity, QuotaKind
+from trilogue.gateway.stream import STOP_QUOTA
 
 TOPIC = "persistent://public/default/t"
 
@@ -46,6 +49,19 @@ async def pulsar() -> None:
         await check(peer, [weakref.ref(peer.stream), weakref.ref(peer.connection)])
 
 
+async def pulsar_over_its_quota() -> None:
+    async with PulsarRig() as rig:
+        rig.topic("t")
+        peer = await rig.connected()
+        await peer.request("producer", "producer_success", topic=TOPIC, producer_id=1)
+        rates = {QuotaKind.PRODUCED: 10.0}
+        rig.broker.quotas.plan_alter([(QuotaEntity(ANONYMOUS.name), rates)]).apply()
+        peer.send(1, 0, b"x" * 1_000)
+        await peer.answer("send_receipt")
+        assert peer.stream.stops & STOP_QUOTA
+        await check(peer, [weakref.ref(peer.stream), weakref.ref(peer.connection)])
+
+
 async def tubemq() -> None:
     async with TubeRig() as rig:
         peer = rig.broker_peer()
@@ -70,6 +86,6 @@ async def check(peer: Any, parts: list[weakref.ref[Any]]) -> None:
     assert [each() for each in parts] == [None, None]
 
 
-@pytest.mark.parametrize("protocol", [kafka, pulsar, tubemq])
+@pytest.mark.parametrize("protocol", [kafka, pulsar, pulsar_over_its_quota, tubemq])
 def test_nothing_refers_to_a_closed_connection(protocol: Callable[[], Awaitable[None]]):
     asyncio.run(protocol())

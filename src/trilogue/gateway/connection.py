@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from trilogue.broker.access.authorizer import Operation, Principal, ResourceKind
+from trilogue.gateway.quota_wait import ByteQuotas
 from trilogue.gateway.stream import STOP_BROKER, STOP_SESSION, Buffer, Close
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class MultiplexedConnection:
         self._in_step = self._flush_due = False
         self._requests = self._requests_bytes = 0  # in flight, and their bytes
         self._full = self._draining = self._opened = False
+        self._byte_quotas: ByteQuotas | None = None  # once a quota is set
         self._counts_gathered = False  # what was gathered is counted as unsent
         self._sent_of_first = 0  # bytes: the first buffer of it is the rest of a larger one
 
@@ -108,6 +110,9 @@ class MultiplexedConnection:
         self.is_gone = True
         self._out.clear()
         self._committing.clear()
+        if self._byte_quotas is not None:
+            self._byte_quotas.close()
+            self._byte_quotas = None
         self._on_commit = _ignore_commit  # not a method of this: the two would refer to each other
 
     @property
@@ -137,9 +142,13 @@ class MultiplexedConnection:
 
     @property
     def write_paused(self) -> bool:
-        """Whether no messages should be sent now: the peer has enough to read."""
+        """Whether no messages should be sent now: the peer has enough to read, or waits."""
         stream = self.stream
-        return stream.write_paused or self._out_bytes >= stream.limits.write_high_bytes
+        return (
+            stream.write_paused
+            or self._out_bytes >= stream.limits.write_high_bytes
+            or (self._byte_quotas is not None and self._byte_quotas.fetching.left_s > 0)
+        )
 
     def write(self, buffer: Buffer) -> None:
         """Send bytes of frames; they must not be changed afterwards."""
@@ -247,6 +256,21 @@ class MultiplexedConnection:
         """
         self.commit_receipts()
         self.gateway.journal.on_commit(lambda problem: self.guarded(lambda: callback(problem)))
+
+    # ---- quotas; callers look whether there are any (`Quotas.active`)
+
+    @property
+    def byte_quotas(self) -> ByteQuotas:
+        """What counts the bytes of the connection's clients."""
+        if self._byte_quotas is None:
+            gateway = self.gateway
+            self._byte_quotas = ByteQuotas(
+                gateway.quotas,
+                gateway.loop,
+                self.stream,
+                lambda: self.guarded(self.resume_sending),
+            )
+        return self._byte_quotas
 
     # ---- help for handlers
 

@@ -63,6 +63,7 @@ class ProtocolGateway:
 
     def __init__(self, **dependencies: Unpack[GatewayDependencies]) -> None:
         self.broker = dependencies["broker"]
+        self.quotas = self.broker.quotas
         self.log = dependencies["log"]
         self.journal = self.log.journal
         self.write_metadata = dependencies["write_metadata"]

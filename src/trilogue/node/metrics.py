@@ -176,7 +176,11 @@ class NodeMetrics:
             yield Metric(f"{PREFIX}{name}_total", "counter", doc, samples)
         quotas = door.quotas
         for name, doc, counted in (
-            ("quota_waits", "Times that a client had to wait for its quota.", quotas.waits),
+            (
+                "quota_waits",
+                "Times that a client of any protocol had to wait for its quota.",
+                quotas.waits,
+            ),
             ("quota_wait_seconds", "How long clients had to wait for it.", quotas.waited_s),
         ):
             quota_samples = [({"kind": bound.value}, counted[bound]) for bound in CLIENT_QUOTAS]

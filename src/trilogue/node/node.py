@@ -380,7 +380,6 @@ class Node:
         set_node_values(values, self.settings, settings.fetch_bytes_max)
         set_addresses(values, self.addresses[first], lambda: advertised[0])
         for plan in plans:
-            self.listeners[plan.name].early_s = self.kafka.early_s
             follow_values(values, self.listeners[plan.name], self.compacting)
 
     async def _open_secured(
@@ -444,6 +443,10 @@ class Node:
         if not advertised:  # a standby has no broker to advertise
             advertised += [plans[name].listens for name in TUBEMQ_LISTENERS if name in plans]
 
+    def _connection_wait_s(self, address: str) -> float:
+        """Return by how many s a connection of an address comes too early for its quota."""
+        return self.storage.broker.quotas.connection_wait_s(address, time.monotonic())
+
     async def _listen(
         self,
         plan: ListenerPlan,
@@ -466,6 +469,7 @@ class Node:
             memory=self.memory,
             tls=self._tls_contexts() if tls else None,
         )
+        listener.early_s = self._connection_wait_s
         self.listeners[plan.name] = await self._stack.enter_async_context(listener)
         bound = await bind_listener(plan, listener.open)
         self.addresses[plan.name] = str(bound)

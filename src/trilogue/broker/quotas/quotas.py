@@ -137,6 +137,11 @@ class Quotas:
                 return wait_s
         return 0.0
 
+    def record_wait(self, kind: QuotaKind, wait_s: float) -> None:
+        """Count that a client has to wait for its quota, for the metrics."""
+        self.waits[kind] += 1
+        self.waited_s[kind] += wait_s
+
     def _find(self, bound: QuotaKind, user: str, client: str) -> TokenBucket | None:
         both, users, clients = (
             QuotaEntity(user, client),

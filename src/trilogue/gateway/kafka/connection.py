@@ -503,7 +503,3 @@ class KafkaGateway(GatewayContext):
     def make_connection(self, listener: ListenerSecurity | None = None) -> KafkaConnection:
         """Return the session of a new connection; without a listener it has no login."""
         return KafkaConnection(self, listener)
-
-    def early_s(self, address: str) -> float:
-        """Return by how many s a connection of an address comes too early for its quota."""
-        return self.quotas.connection_wait_s(address, self.loop.time())

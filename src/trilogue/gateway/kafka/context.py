@@ -82,7 +82,6 @@ class GatewayContext(ProtocolGateway):
     ) -> None:
         super().__init__(**dependencies)
         self.settings = settings
-        self.quotas = self.broker.quotas
         self.allows_all = self.authorizer.allows_all  # every principal may do everything
         self.cpu_s = time.thread_time  # CPU time of the event loop's thread
         self.requests: Counter[int] = Counter()

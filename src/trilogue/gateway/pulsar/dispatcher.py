@@ -419,8 +419,11 @@ class Dispatcher:
         consumer.bytes_out += size
         self.messages_out += messages
         self.bytes_out += size
-        self.gateway.messages_out += messages
-        self.gateway.bytes_out += size
+        gateway, connection = self.gateway, consumer.connection
+        gateway.messages_out += messages
+        gateway.bytes_out += size
+        if gateway.quotas.active and not connection.is_gone:
+            connection.byte_quotas.count_fetched(connection.principal.name, "", size)
 
     def _pass(self, start: int, end: int) -> None:
         """Ack a range that has no visible entry."""

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar, Unpack
 
+from trilogue.broker.access.authorizer import Principal
 from trilogue.broker.names import PulsarName
 from trilogue.broker.promise import Promise
 from trilogue.broker.topics.lookup import check_auto_create, find_partition
@@ -19,6 +20,7 @@ from trilogue.broker.topics.topic import Topic
 from trilogue.gateway.connection import InFlightLimits
 from trilogue.gateway.dependencies import GatewayDependencies, ProtocolGateway
 from trilogue.gateway.pulsar.settings import PulsarSettings
+from trilogue.gateway.quota_wait import ByteQuotas
 from trilogue.gateway.stream import Buffer, Stream
 from trilogue.wire.pulsar.errors import ServerError
 from trilogue.wire.pulsar.frame import SLACK
@@ -123,8 +125,16 @@ class ClientConnection(Protocol):
     features: FeatureFlags
 
     @property
+    def principal(self) -> Principal:
+        """The identity of the client."""
+
+    @property
+    def byte_quotas(self) -> ByteQuotas:
+        """What counts the bytes of the client, if there are quotas."""
+
+    @property
     def write_paused(self) -> bool:
-        """Whether no messages should be sent now: the peer has enough to read."""
+        """Whether no messages should be sent now: the peer has enough to read, or waits."""
 
     def write(self, buffer: Buffer) -> None:
         """Send bytes of frames."""

@@ -2,6 +2,7 @@
 
     not registered, or by another client     411, 412
     faster than the flow control rules       452, with the time to wait
+    over the client's quota                  the same
     there are messages                       messages; none of them if filters let nothing through
     the end of the data                      held (held_gets.py), then 404
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Coroutine
 from functools import partial
+from math import ceil
 from typing import Any, Final, cast
 
 from google.protobuf.message import Message
@@ -59,14 +61,17 @@ def get_messages(context: RequestContext) -> Coroutine[Any, Any, Message | None]
     offset = gateway.broker.registrations.begin_read(
         registration, consumed=request.lastPackConsumed, manual=manual_commit
     )
+    wait_ms = 0
     if not request.escFlowCtrl:  # a meter without measurements lets the first get through
         rules = gateway.flow_rules(registration.group)
         wait_ms = rules.wait_ms(registration.meter, gateway.now_ms())
-        if wait_ms > 0:
-            gateway.throttled_gets += 1
-            gateway.held_gets.response_sent(registration, gateway.loop, wait_ms / 1000)
-            context.respond(_error_response(TubeCode.CONSUME_SPEED_LIMIT, TOO_FAST, wait_ms))
-            return None
+    if gateway.quotas.active:
+        wait_ms = max(wait_ms, ceil(1_000 * context.connection.byte_quotas.fetching.left_s))
+    if wait_ms > 0:
+        gateway.throttled_gets += 1
+        gateway.held_gets.response_sent(registration, gateway.loop, wait_ms / 1_000)
+        context.respond(_error_response(TubeCode.CONSUME_SPEED_LIMIT, TOO_FAST, wait_ms))
+        return None
     get = _MessageGet(context, registration, topic, manual_commit=manual_commit)
     if offset >= registration.partition.log.stable_end:
         get.hold_at_end()
@@ -173,6 +178,10 @@ class _MessageGet:
         registration.meter.read(size, lag, gateway.now_ms(), little=little)
         gateway.messages_out += len(messages)
         gateway.bytes_out += size
+        if gateway.quotas.active:
+            self.context.connection.byte_quotas.count_fetched(
+                self.context.principal.name, registration.client_id, size
+            )
         if messages:
             gateway.held_gets.response_sent(registration, gateway.loop, WORK_S)
         end = registration.partition.log.high_watermark

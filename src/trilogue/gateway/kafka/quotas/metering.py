@@ -6,9 +6,7 @@
                              a debt? ──► the connection is not read for that time
 
 As in KIP-219 the response is sent at once and carries `throttle_time_ms`; for that time the
-connection is not read, whether the client waits or not. Nothing is refused and no connection is
-closed. A debt of more than a few seconds is served in parts, one at each request, so that no client
-takes its connection for dead.
+connection is not read, whether the client waits or not (gateway/quota_wait.py).
 
 Time is that of the event loop's thread: decoding, handler, encoding, scans of fetches. Work in
 threads (cold reads, conversions) is not counted.
@@ -25,12 +23,11 @@ from typing import Any, TypeVar
 from trilogue.broker.errors import QuotaExceeded
 from trilogue.broker.quotas.quotas import NO_BUCKETS, QuotaKind, Quotas
 from trilogue.broker.quotas.token_bucket import TokenBucket
-from trilogue.gateway.stream import STOP_QUOTA, Stream
+from trilogue.gateway.quota_wait import WAIT_MAX_S, WAIT_MIN_S, wait_for_reading
+from trilogue.gateway.stream import Stream
 
 T = TypeVar("T")
 
-WAIT_MIN_S = 0.001  # a smaller debt is left for the next request
-WAIT_MAX_S = 10.0  # at once: clients time out after 30 s
 WORK_WAIT_MAX_S = 1.0  # as in Kafka: sessions of groups depend on these requests too
 NOT_BEGUN = -1.0
 
@@ -46,10 +43,8 @@ class Metering:
         "_loop",
         "_meters",
         "_quotas",
-        "_stream",
-        "_timer",
-        "_until_s",
         "_user",
+        "_wait",
     )
 
     def __init__(
@@ -62,15 +57,13 @@ class Metering:
     ) -> None:
         self._quotas = quotas
         self._user = user
-        self._stream = stream
         self._loop = loop
         self._cpu_s = cpu_s
         self._client = ""
         self._generation = -1
         self._meters = NO_BUCKETS
         self._began_s = NOT_BEGUN  # CPU time of the loop's thread
-        self._until_s = 0.0  # the connection is paused until then
-        self._timer: asyncio.TimerHandle | None = None
+        self._wait = wait_for_reading(loop, stream)
 
     # ---- what is used
 
@@ -119,7 +112,7 @@ class Metering:
             return
         wait_s = meter.wait_s(self._loop.time())
         if wait_s >= WAIT_MIN_S:
-            self._wait(QuotaKind.CHANGES, wait_s)
+            self._pause(QuotaKind.CHANGES, wait_s)
             raise QuotaExceeded(f"too many changes of topics: again in {ceil(wait_s)} s")
         meter.take_tokens(count, self._loop.time())
 
@@ -128,13 +121,11 @@ class Metering:
     def throttle_ms(self) -> int:
         """Return `throttle_time_ms` for a response encoded now."""
         self._worked()
-        return max(0, ceil(1000 * (self._until_s - self._loop.time())))
+        return ceil(1000 * self._wait.left_s)
 
     def close(self) -> None:
         """Stop the timer: the connection is gone."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._wait.close()
 
     def timed(self, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
         """Await work and count each of its steps on the loop."""
@@ -152,26 +143,12 @@ class Metering:
             return
         wait_s = meter.take_tokens(amount, self._loop.time())
         if wait_s >= WAIT_MIN_S:
-            self._wait(bound, wait_s)
+            self._pause(bound, wait_s)
 
-    def _wait(self, bound: QuotaKind, wait_s: float) -> None:
+    def _pause(self, bound: QuotaKind, wait_s: float) -> None:
         wait_s = min(wait_s, WORK_WAIT_MAX_S if bound is QuotaKind.WORK else WAIT_MAX_S)
-        self._quotas.waits[bound] += 1
-        self._quotas.waited_s[bound] += wait_s
-        until_s = self._loop.time() + wait_s
-        if until_s <= self._until_s:
-            return
-        self._until_s = until_s
-        self._stream.stop(STOP_QUOTA)
-        if self._timer is None:
-            self._timer = self._loop.call_at(until_s, self._over)
-
-    def _over(self) -> None:
-        self._timer = None
-        if self._until_s - self._loop.time() >= WAIT_MIN_S:
-            self._timer = self._loop.call_at(self._until_s, self._over)
-        else:
-            self._stream.go_on(STOP_QUOTA)
+        self._quotas.record_wait(bound, wait_s)
+        self._wait.extend(wait_s)
 
 
 class _TimedCoroutine(Awaitable[T]):
