@@ -66,6 +66,7 @@ class ScriptedPulsar(ScriptedServer[Peer]):
         self.last_sequence_id = -1
         self.last_message_id = pb.MessageIdData(ledgerId=2**64 - 1, entryId=2**64 - 1)
         self._entries = 0
+        self._transactions = -1
 
     @property
     def url(self) -> str:
@@ -160,6 +161,30 @@ class ScriptedPulsar(ScriptedServer[Peer]):
             request_id=query.request_id, topics=self.topics
         )
         peer.send(getTopicsOfNamespaceResponse=answer)
+
+    def on_tc_client_connect_request(self, peer: Peer, query: Any) -> None:
+        answer = pb.CommandTcClientConnectResponse(request_id=query.request_id)
+        peer.send(tcClientConnectResponse=answer)
+
+    def on_new_txn(self, peer: Peer, query: Any) -> None:
+        self._transactions += 1
+        answer = pb.CommandNewTxnResponse(
+            request_id=query.request_id,
+            txnid_most_bits=query.tc_id,
+            txnid_least_bits=self._transactions,
+        )
+        peer.send(newTxnResponse=answer)
+
+    def on_add_partition_to_txn(self, peer: Peer, query: Any) -> None:
+        answer = pb.CommandAddPartitionToTxnResponse(request_id=query.request_id)
+        peer.send(addPartitionToTxnResponse=answer)
+
+    def on_add_subscription_to_txn(self, peer: Peer, query: Any) -> None:
+        answer = pb.CommandAddSubscriptionToTxnResponse(request_id=query.request_id)
+        peer.send(addSubscriptionToTxnResponse=answer)
+
+    def on_end_txn(self, peer: Peer, query: Any) -> None:
+        peer.send(endTxnResponse=pb.CommandEndTxnResponse(request_id=query.request_id))
 
     def on_ping(self, peer: Peer, _ping: Any) -> None:
         peer.send(pong=pb.CommandPong())

@@ -19,6 +19,7 @@ from tests.client.pulsar.cases import (
     receive,
 )
 from tests.client.pulsar.cases_more import ALL
+from tests.client.pulsar.cases_transactions import TRANSACTION_CASES
 from tests.tools import require_pulsar_jars
 
 pytestmark = [pytest.mark.java, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
@@ -29,7 +30,10 @@ LEISURELY = (
     a_failover_subscription_has_one_active_consumer_at_a_time,
     an_exclusive_consumer_gets_everything_again_in_order,
 )
-CASES = [pytest.param(case, marks=pytest.mark.long if case in LEISURELY else ()) for case in ALL]
+CASES = [
+    pytest.param(case, marks=pytest.mark.long if case in LEISURELY else ())
+    for case in (*ALL, *TRANSACTION_CASES)
+]
 
 
 @pytest.fixture(scope="module")

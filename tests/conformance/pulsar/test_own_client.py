@@ -13,9 +13,23 @@ import pytest
 from tests.brokers import PulsarBroker
 from tests.client.pulsar.cases import Case, Service, name, receive
 from tests.client.pulsar.cases_more import ALL
+from tests.client.pulsar.cases_transactions import (
+    TRANSACTION_CASES,
+    a_transaction_that_takes_too_long_is_aborted_by_the_broker,
+    acks_take_effect_when_their_transaction_commits,
+)
+
+SLOW = (
+    a_transaction_that_takes_too_long_is_aborted_by_the_broker,
+    acks_take_effect_when_their_transaction_commits,
+)
+CASES = [
+    pytest.param(case, marks=pytest.mark.full if case in SLOW else (), id=name(case))
+    for case in (*ALL, *TRANSACTION_CASES)
+]
 
 
-@pytest.mark.parametrize("case", ALL, ids=name)
+@pytest.mark.parametrize("case", CASES)
 def test_our_listener(pulsar: PulsarBroker, topic: str, case: Case):
     asyncio.run(case(Service(pulsar.address, pulsar.http, topic)))
 

@@ -200,9 +200,12 @@ def test_receipt_is_written_as_the_runtime_writes_it(producer, sequence, highest
         )
 
 
-@given(UINT64, UINT64, st.integers(1, 2**31 - 1), UINT64, st.booleans(), st.integers(0, 2**22))
+@given(
+    UINT64, UINT64, st.integers(1, 2**31 - 1), UINT64, st.booleans(), st.integers(0, 2**22),
+    st.just(()) | st.tuples(UINT64, UINT64),
+)  # fmt: skip
 def test_send_is_written_as_the_runtime_writes_it(  # noqa: PLR0917
-    producer, sequence, count, highest, chunk, size
+    producer, sequence, count, highest, chunk, size, txn_id
 ):
     command = BaseCommand(type=BaseCommand.SEND)
     command.send.producer_id, command.send.sequence_id = producer, sequence
@@ -212,9 +215,11 @@ def test_send_is_written_as_the_runtime_writes_it(  # noqa: PLR0917
         command.send.highest_sequence_id = highest
     if chunk:
         command.send.is_chunk = True
+    if txn_id:
+        command.send.txnid_most_bits, command.send.txnid_least_bits = txn_id
 
     for room in ROOMS:
-        head = room.hot.encode_send_head(producer, sequence, count, highest, chunk, size)
+        head = room.hot.encode_send_head(producer, sequence, count, highest, chunk, size, txn_id)
         assert (
             pack(">I", len(encode_command(command)) - 4 + size) + encode_command(command)[4:]
             == head

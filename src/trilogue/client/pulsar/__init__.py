@@ -13,8 +13,11 @@ from trilogue.client.pulsar.errors import (
     PulsarError,
     QueueFull,
     TimedOut,
+    TransactionAborted,
+    TransactionConflict,
+    TransactionNotFound,
 )
-from trilogue.client.pulsar.message import EARLIEST, LATEST, Message, MessageId
+from trilogue.client.pulsar.message import EARLIEST, LATEST, Message, MessageId, TxnId
 from trilogue.client.pulsar.options import (
     AccessMode,
     Batching,
@@ -27,6 +30,7 @@ from trilogue.client.pulsar.options import (
     SubscriptionType,
 )
 from trilogue.client.pulsar.producer.producer import Producer
+from trilogue.client.pulsar.transaction import Transaction, TransactionState
 
 __all__ = [
     "EARLIEST",
@@ -53,4 +57,10 @@ __all__ = [
     "SchemaType",
     "SubscriptionType",
     "TimedOut",
+    "Transaction",
+    "TransactionAborted",
+    "TransactionConflict",
+    "TransactionNotFound",
+    "TransactionState",
+    "TxnId",
 ]

@@ -11,20 +11,22 @@ await consumer.ack(message)
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any, TypeVar
 
 from trilogue.client.errors import ClientError, InvalidOption
 from trilogue.client.lifecycle import ClientBase
-from trilogue.client.options import build_options
+from trilogue.client.options import build_options, seconds
 from trilogue.client.pulsar.attachment import ClientContext, TopicAttachment
 from trilogue.client.pulsar.consumer.consumer import Consumer
 from trilogue.client.pulsar.consumer.reader import Reader
 from trilogue.client.pulsar.consumer.receive_queue import ReceiveQueue
 from trilogue.client.pulsar.consumer.topic_consumer import TopicConsumer
 from trilogue.client.pulsar.consumer.topic_pattern import PatternConsumer, TopicPattern
+from trilogue.client.pulsar.coordinators import TransactionCoordinators
 from trilogue.client.pulsar.errors import ClosedError
 from trilogue.client.pulsar.lookup import BinaryLookup, HttpLookup, Lookup
 from trilogue.client.pulsar.message import EARLIEST, MessageId
@@ -39,9 +41,11 @@ from trilogue.client.pulsar.producer.message_router import MessageRouter
 from trilogue.client.pulsar.producer.producer import Producer
 from trilogue.client.pulsar.producer.topic_producer import TopicProducer
 from trilogue.client.pulsar.topic_names import full_name, partition_name
+from trilogue.client.pulsar.transaction import Transaction
 
 Part = TypeVar("Part", bound=TopicAttachment)
 ATTACHED_AT_ONCE = 100
+TRANSACTION_S = 60.0
 
 
 class PulsarClient(ClientBase):
@@ -73,6 +77,7 @@ class PulsarClient(ClientBase):
             dice or random.Random(),  # noqa: S311 - spreads retries, guards nothing
             clock,
         )
+        self._coordinators = TransactionCoordinators(self._core)
 
     async def partitions(self, topic: str) -> int:
         """How many partitions a topic has; 0 is one without."""
@@ -99,6 +104,24 @@ class PulsarClient(ClientBase):
             MessageRouter(count, chosen.routing, chosen.hashing, self._core.dice) if count else None
         )
         made = Producer(full, await self._attached(parts), router)
+        self._track(made)
+        return made
+
+    @contextlib.asynccontextmanager
+    async def transaction(self, *, timeout_s: float = TRANSACTION_S) -> AsyncIterator[Transaction]:
+        """Begin a transaction that commits at the end of the block, or aborts after an error."""
+        async with await self.begin_transaction(timeout_s=timeout_s) as transaction:
+            yield transaction
+
+    async def begin_transaction(self, *, timeout_s: float = TRANSACTION_S) -> Transaction:
+        """Begin a transaction, which the broker aborts after `timeout_s`.
+
+        It is for this client's producers and consumers, and is aborted when the client is closed.
+        PulsarError, ServerUnreachable.
+        """
+        self._check_open()
+        limit_s = seconds()("timeout_s", timeout_s)
+        made = Transaction(self._coordinators, await self._coordinators.begin(limit_s))
         self._track(made)
         return made
 

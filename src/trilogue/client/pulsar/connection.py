@@ -14,7 +14,8 @@ from typing import Any, Final, Protocol
 
 from trilogue.client.connection import FrameConnection
 from trilogue.client.errors import ClientError, ConnectionLost, ServerUnreachable, Unsupported
-from trilogue.client.pulsar.errors import PulsarError
+from trilogue.client.pulsar.answers import ANSWERS, check_answer
+from trilogue.client.pulsar.errors import error_for_code
 from trilogue.client.pulsar.options import ClientOptions
 from trilogue.wire.errors import WireError
 from trilogue.wire.pulsar.commands import BY_TYPE, LATEST_VERSION
@@ -27,8 +28,6 @@ from trilogue.wire.pulsar.pulsar_pb2 import (
     BaseCommand,
     CommandAuthResponse,
     CommandConnect,
-    CommandLookupTopicResponse,
-    CommandPartitionedTopicMetadataResponse,
     CommandPing,
     CommandPong,
     FeatureFlags,
@@ -37,17 +36,6 @@ from trilogue.wire.pulsar.pulsar_pb2 import (
 CLIENT_VERSION: Final = "trilogue"
 LARGEST_MESSAGE_SIZE: Final = 128 << 20
 """What a broker may raise the largest message to; beyond it we do not believe it."""
-LOOKUP_FAILED: Final = CommandLookupTopicResponse.Failed
-PARTITIONS_FAILED: Final = CommandPartitionedTopicMetadataResponse.Failed
-ANSWERS: Final = frozenset(
-    {
-        BaseCommand.SUCCESS, BaseCommand.ERROR, BaseCommand.PARTITIONED_METADATA_RESPONSE,
-        BaseCommand.LOOKUP_RESPONSE, BaseCommand.CONSUMER_STATS_RESPONSE,
-        BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE, BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE,
-        BaseCommand.GET_SCHEMA_RESPONSE, BaseCommand.GET_OR_CREATE_SCHEMA_RESPONSE,
-        BaseCommand.ACK_RESPONSE, BaseCommand.PRODUCER_SUCCESS,
-    }
-)  # fmt: skip
 _MESSAGE, _RECEIPT = BaseCommand.MESSAGE, BaseCommand.SEND_RECEIPT
 Buffers = Iterable[bytes | bytearray | memoryview]
 
@@ -201,6 +189,13 @@ class PulsarConnection:
         finally:
             answer.cancel()
 
+    async def call(self, field: str, command: Any, about: str) -> Any:
+        """Send a command, by the name of its field, with a request id; raises as `request`."""
+        command.request_id = self.new_request_id()
+        number = BaseCommand.DESCRIPTOR.fields_by_name[field].number
+        base = BaseCommand(type=number, **{field: command})  # type: ignore[arg-type]
+        return await self.request(command.request_id, base, about)
+
     def send(self, command: BaseCommand) -> None:
         """Send a command that has no section; Unsupported when the broker is too old for it."""
         if not self.supports(command.type):
@@ -276,7 +271,7 @@ class PulsarConnection:
         if command.type == BaseCommand.CONNECTED:
             self._connected.set_result(command)
         elif command.type == BaseCommand.ERROR:
-            refusal = PulsarError(command.error.error, self.address, command.error.message)
+            refusal = error_for_code(command.error.error, self.address, command.error.message)
             self._connected.set_exception(refusal)
         elif command.type == BaseCommand.AUTH_CHALLENGE:
             self._on_challenge(command.authChallenge)
@@ -367,27 +362,3 @@ PUSHED: Final[dict[int, Callable[[PulsarConnection, Any], None]]] = {
     BaseCommand.AUTH_CHALLENGE: PulsarConnection._on_challenge,  # noqa: SLF001
     BaseCommand.TOPIC_MIGRATED: PulsarConnection._on_migrated,  # noqa: SLF001
 }
-
-
-def check_answer(command: BaseCommand, about: str) -> Any:
-    """The message inside an answer; PulsarError when it is a refusal, in whichever form."""
-    answer: Any = getattr(command, BY_TYPE[command.type].field)
-    kind = command.type
-    if kind == BaseCommand.ERROR:
-        raise PulsarError(answer.error, about, answer.message)
-    failed = (
-        (kind == BaseCommand.LOOKUP_RESPONSE and answer.response == LOOKUP_FAILED)
-        or (kind == BaseCommand.PARTITIONED_METADATA_RESPONSE
-            and answer.response == PARTITIONS_FAILED)
-        or (kind == BaseCommand.ACK_RESPONSE and answer.HasField("error"))
-    )  # fmt: skip
-    if failed:
-        raise PulsarError(answer.error, about, answer.message)
-    coded = kind in {
-        BaseCommand.CONSUMER_STATS_RESPONSE,
-        BaseCommand.GET_SCHEMA_RESPONSE,
-        BaseCommand.GET_OR_CREATE_SCHEMA_RESPONSE,
-    }
-    if coded and answer.HasField("error_code"):
-        raise PulsarError(answer.error_code, about, answer.error_message)
-    return answer

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from trilogue.client.errors import ClientError, ServerRefused, TimedOut
 from trilogue.wire.pulsar.errors import ServerError
 
@@ -13,6 +15,9 @@ __all__ = [
     "PulsarError",
     "QueueFull",
     "TimedOut",
+    "TransactionAborted",
+    "TransactionConflict",
+    "TransactionNotFound",
 ]
 ADVICE = {
     ServerError.TopicNotFound: "create the topic, or check its name",
@@ -52,6 +57,29 @@ class PulsarError(ServerRefused):
             retriable=self.error in RETRIABLE,
             advice=ADVICE.get(self.error, ""),
         )
+
+
+class TransactionConflict(PulsarError):
+    """A message is acknowledged already, or in another transaction that is open."""
+
+
+class TransactionNotFound(PulsarError):
+    """The broker has no such transaction, or forgot it after its end."""
+
+
+CLASSES: Final[dict[int, type[PulsarError]]] = {
+    ServerError.TransactionConflict: TransactionConflict,
+    ServerError.TransactionNotFound: TransactionNotFound,
+}
+
+
+def error_for_code(code: int, about: str, message: str) -> PulsarError:
+    """The error of a code, by its own class where it has one."""
+    return CLASSES.get(code, PulsarError)(code, about, message)
+
+
+class TransactionAborted(ClientError):
+    """A transaction was aborted: a message or an ack of it failed, or it took too long."""
 
 
 class ClosedError(ClientError):

@@ -1,4 +1,4 @@
-"""Received messages and message ids."""
+"""Received messages; the ids of messages and of transactions."""
 
 from __future__ import annotations
 
@@ -73,6 +73,16 @@ class MessageId(NamedTuple):
             signed(data.ledgerId), signed(data.entryId), data.batch_index, data.partition,
             max(0, data.batch_size), topic, first,
         )  # fmt: skip
+
+
+class TxnId(NamedTuple):
+    """The id of a transaction: its most bits are the number of its coordinator."""
+
+    most: int
+    least: int
+
+    def __str__(self) -> str:
+        return f"({self.most},{self.least})"
 
 
 def signed(value: int) -> int:

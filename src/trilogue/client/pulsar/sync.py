@@ -15,14 +15,18 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 from collections.abc import Iterable, Iterator
+from types import TracebackType
 from typing import Any
 
 from trilogue.client.pulsar import client as asynchronous
 from trilogue.client.pulsar.consumer.consumer import Consumer as AsyncConsumer
 from trilogue.client.pulsar.errors import ClosedError, EndOfTopic
-from trilogue.client.pulsar.message import EARLIEST, Message, MessageId
+from trilogue.client.pulsar.message import EARLIEST, Message, MessageId, TxnId
 from trilogue.client.pulsar.producer.producer import Producer as AsyncProducer
+from trilogue.client.pulsar.transaction import Transaction as AsyncTransaction
+from trilogue.client.pulsar.transaction import TransactionState
 from trilogue.client.threads import SyncClientFacade, SyncFacade, call_in_loop, to_concurrent_future
 
 AT_ONCE = 1000
@@ -44,7 +48,7 @@ class Producer(SyncFacade[AsyncProducer]):
 
     def send(self, value: bytes | None, **more: Any) -> MessageId:
         """Send a message and wait for its receipt; more as in the asyncio client."""
-        return self._loop.run(self._inner.send(value, **more))
+        return self._loop.run(self._inner.send(value, **_unwrap(more)))
 
     def submit(self, value: bytes | None, **more: Any) -> concurrent.futures.Future[MessageId]:
         """Hand a message over and go on; the receipt is in the future. Waits for room only."""
@@ -61,7 +65,8 @@ class Producer(SyncFacade[AsyncProducer]):
     ) -> list[concurrent.futures.Future[MessageId]]:
         futures = []
         for value, more in messages:
-            futures.append(to_concurrent_future(await self._inner.submit(value, **more)))
+            inside = await self._inner.submit(value, **_unwrap(more))
+            futures.append(to_concurrent_future(inside))
         return futures
 
     def flush(self) -> None:
@@ -95,20 +100,20 @@ class Consumer(SyncFacade[AsyncConsumer]):
         """The messages that are there, at most so many; waits for the first one only."""
         return self._loop.run(self._inner.receive_many(most, timeout_s))
 
-    def ack(self, what: Message | MessageId) -> None:
-        """Acknowledge one message."""
-        self._loop.run(self._inner.ack(what))
+    def ack(self, what: Message | MessageId, **more: Any) -> None:
+        """Acknowledge one message; more as in the asyncio client."""
+        self._loop.run(self._inner.ack(what, **_unwrap(more)))
 
-    def ack_many(self, what: Iterable[Message | MessageId]) -> None:
-        """Acknowledge many: one change of threads, and few commands, for all."""
-        self._loop.run(self._ack_many(list(what)))
+    def ack_many(self, what: Iterable[Message | MessageId], **more: Any) -> None:
+        """Acknowledge many: one change of threads for all."""
+        self._loop.run(self._ack_many(list(what), _unwrap(more)))
 
-    async def _ack_many(self, what: list[Message | MessageId]) -> None:
-        await asyncio.gather(*(self._inner.ack(one) for one in what))
+    async def _ack_many(self, what: list[Message | MessageId], more: dict[str, Any]) -> None:
+        await asyncio.gather(*(self._inner.ack(one, **more) for one in what))
 
-    def ack_through(self, what: Message | MessageId) -> None:
+    def ack_through(self, what: Message | MessageId, **more: Any) -> None:
         """Acknowledge a message and all before it."""
-        self._loop.run(self._inner.ack_through(what))
+        self._loop.run(self._inner.ack_through(what, **_unwrap(more)))
 
     def nack(self, what: Message | MessageId) -> None:
         """Have a message sent again."""
@@ -145,6 +150,44 @@ class Consumer(SyncFacade[AsyncConsumer]):
         self._loop.run(self._inner.unsubscribe())
 
 
+class Transaction(SyncFacade[AsyncTransaction]):
+    """One transaction; as a context manager it commits, or aborts after an error."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._loop.run(self._inner.__aexit__(kind, error, trace))
+
+    @property
+    def id(self) -> TxnId:
+        """Its TxnID."""
+        return self._inner.id
+
+    @property
+    def state(self) -> TransactionState:
+        """How far it is."""
+        return self._inner.state
+
+    def commit(self) -> None:
+        """Make all of it visible at once."""
+        self._loop.run(self._inner.commit())
+
+    def abort(self) -> None:
+        """End it so that nothing of it is received."""
+        self._loop.run(self._inner.abort())
+
+
+def _unwrap(more: dict[str, Any]) -> dict[str, Any]:
+    """Keyword arguments as the asyncio client takes them."""
+    transaction = more.get("transaction")
+    if not isinstance(transaction, Transaction):
+        return more
+    return {**more, "transaction": transaction._inner}  # noqa: SLF001 - the facade's own
+
+
 class PulsarClient(SyncClientFacade[asynchronous.PulsarClient]):
     """Connections to the brokers of one cluster; options as in the asyncio client."""
 
@@ -168,6 +211,17 @@ class PulsarClient(SyncClientFacade[asynchronous.PulsarClient]):
     def reader(self, topic: str, start: MessageId = EARLIEST, **options: Any) -> Consumer:
         """Read from a message on."""
         return Consumer(self._loop, self._loop.run(self._inner.reader(topic, start, **options)))
+
+    @contextlib.contextmanager
+    def transaction(self, **options: Any) -> Iterator[Transaction]:
+        """Begin a transaction that commits at the end of the block, or aborts after an error."""
+        with self.begin_transaction(**options) as transaction:
+            yield transaction
+
+    def begin_transaction(self, **options: Any) -> Transaction:
+        """Begin a transaction."""
+        made = self._loop.run(self._inner.begin_transaction(**options))
+        return Transaction(self._loop, made)
 
     def partitions(self, topic: str) -> int:
         """How many partitions a topic has; 0 is one without."""

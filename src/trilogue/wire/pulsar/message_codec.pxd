@@ -25,7 +25,8 @@ cdef int32_t _META_DELIVER_AT_TIME, _META_MARKER_TYPE, _META_TXN_LEAST, _META_TX
 cdef int32_t _META_HIGHEST_SEQUENCE_ID, _META_NULL_VALUE, _META_UUID, _META_NUM_CHUNKS
 cdef int32_t _META_TOTAL_CHUNK_SIZE, _META_CHUNK_ID, _META_NULL_KEY, _META_SCHEMA_ID
 cdef int32_t _TAG_BASE_TYPE, _TAG_SEND_PRODUCER_ID, _TAG_SEND_SEQUENCE_ID
-cdef int32_t _TAG_SEND_NUM_MESSAGES, _TAG_SEND_HIGHEST_SEQUENCE_ID, _TAG_SEND_IS_CHUNK
+cdef int32_t _TAG_SEND_NUM_MESSAGES, _TAG_SEND_TXN_LEAST, _TAG_SEND_TXN_MOST
+cdef int32_t _TAG_SEND_HIGHEST_SEQUENCE_ID, _TAG_SEND_IS_CHUNK
 cdef int32_t _TAG_RECEIPT_PRODUCER_ID, _TAG_RECEIPT_SEQUENCE_ID, _TAG_RECEIPT_MESSAGE_ID
 cdef int32_t _TAG_RECEIPT_HIGHEST_SEQUENCE_ID, _TAG_MESSAGE_CONSUMER_ID, _TAG_MESSAGE_MESSAGE_ID
 cdef int32_t _TAG_MESSAGE_REDELIVERY_COUNT, _TAG_MESSAGE_ACK_SET, _TAG_MESSAGE_CONSUMER_EPOCH
@@ -81,9 +82,10 @@ cdef void _head(Room room, int kind, uint32_t size, uint32_t section_size) noexc
 cpdef bytes encode_send_receipt(uint64_t producer_id, uint64_t sequence_id, uint64_t highest_sequence_id,
                          uint64_t ledger_id, uint64_t entry_id)
 
-@cython.locals(room=Room, size=uint32_t)
+@cython.locals(room=Room, size=uint32_t, most=uint64_t, least=uint64_t)
 cpdef bytes encode_send_head(uint64_t producer_id, uint64_t sequence_id, uint32_t num_messages,
-                      uint64_t highest_sequence_id, bint is_chunk, uint32_t section_size)
+                      uint64_t highest_sequence_id, bint is_chunk, uint32_t section_size,
+                      tuple txn_id=*)
 
 @cython.locals(room=Room, index=uint64_t, id_size=uint32_t, size=uint32_t, epoch=uint64_t)
 cpdef bytes encode_message_head(uint64_t consumer_id, uint64_t ledger_id, uint64_t entry_id,

@@ -156,6 +156,8 @@ _TAG_BASE_TYPE = _BASE_TYPE << _NUMBER_SHIFT
 _TAG_SEND_PRODUCER_ID = _SEND_PRODUCER_ID << _NUMBER_SHIFT
 _TAG_SEND_SEQUENCE_ID = _SEND_SEQUENCE_ID << _NUMBER_SHIFT
 _TAG_SEND_NUM_MESSAGES = _SEND_NUM_MESSAGES << _NUMBER_SHIFT
+_TAG_SEND_TXN_LEAST = _SEND_TXN_LEAST << _NUMBER_SHIFT
+_TAG_SEND_TXN_MOST = _SEND_TXN_MOST << _NUMBER_SHIFT
 _TAG_SEND_HIGHEST_SEQUENCE_ID = _SEND_HIGHEST_SEQUENCE_ID << _NUMBER_SHIFT
 _TAG_SEND_IS_CHUNK = _SEND_IS_CHUNK << _NUMBER_SHIFT
 _TAG_RECEIPT_PRODUCER_ID = _RECEIPT_PRODUCER_ID << _NUMBER_SHIFT
@@ -504,11 +506,19 @@ def encode_send_head(  # noqa: PLR0917 - once per message
     highest_sequence_id: Int,
     is_chunk: Int,
     section_size: Int,
+    txn_id: Words = (),
 ) -> Octets:
-    """Return what precedes the section in SEND; a highest sequence id of 0 is left out."""
+    """Return what precedes the section in SEND; a highest sequence id of 0 is left out.
+
+    `txn_id` is the most and the least bits of its transaction, or empty.
+    """
+    most = least = 0
     size = 2 + size_of(producer_id) + size_of(sequence_id)
     if num_messages != 1:
         size += 1 + size_of(num_messages)
+    if txn_id:
+        most, least = txn_id
+        size += 2 + size_of(least) + size_of(most)
     if highest_sequence_id:
         size += 1 + size_of(highest_sequence_id)
     if is_chunk:
@@ -519,6 +529,9 @@ def encode_send_head(  # noqa: PLR0917 - once per message
     room.field(_TAG_SEND_SEQUENCE_ID, sequence_id)
     if num_messages != 1:
         room.field(_TAG_SEND_NUM_MESSAGES, num_messages)
+    if txn_id:
+        room.field(_TAG_SEND_TXN_LEAST, least)
+        room.field(_TAG_SEND_TXN_MOST, most)
     if highest_sequence_id:
         room.field(_TAG_SEND_HIGHEST_SEQUENCE_ID, highest_sequence_id)
     if is_chunk:

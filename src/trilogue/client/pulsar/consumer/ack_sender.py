@@ -7,14 +7,14 @@ sent after the next reconnection, before the first permits.
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Any, Final
 
-from trilogue.client.errors import ClientError
+from trilogue.client.errors import ClientError, ConnectionLost
 from trilogue.client.pulsar.attachment import ClientContext, TopicAttachment
 from trilogue.client.pulsar.connection import PulsarConnection
 from trilogue.client.pulsar.consumer.ack_tracker import AckTracker, EntryPosition
 from trilogue.client.pulsar.errors import ClosedError
-from trilogue.client.pulsar.message import MessageId
+from trilogue.client.pulsar.message import MessageId, TxnId
 from trilogue.client.pulsar.options import ConsumerOptions, SubscriptionType
 from trilogue.wire.pulsar.pulsar_pb2 import (
     BaseCommand,
@@ -50,10 +50,47 @@ class AckSender(TopicAttachment):
     def ack_through(self, id: MessageId) -> asyncio.Future[None] | None:  # noqa: A002
         """Acknowledge a message and all before it."""
         self._check()
-        if self.options.type not in ORDERED:
-            raise ClientError(f"{self.options.type.name} subscriptions have no order to ack by")
+        self._check_ordered()
         self._acks.add_through(id)
         return self._schedule_flush()
+
+    async def ack_in_transaction(self, txn_id: TxnId, id: MessageId, *, through: bool) -> None:  # noqa: A002
+        """Acknowledge a message in a transaction, or (`through`) all before it, too.
+
+        Waits for the broker: TransactionConflict where another transaction has the message.
+        """
+        self._check()
+        if through:
+            self._check_ordered()
+        ack = CommandAck(
+            ack_type=CommandAck.Cumulative if through else CommandAck.Individual,
+            message_id=self._acks.encode_ids(id, through=through),
+            txnid_most_bits=txn_id.most,
+            txnid_least_bits=txn_id.least,
+        )
+        await self._request("ack", ack, f"ack in transaction {txn_id} on")
+
+    def on_committed(self, id: MessageId, *, through: bool) -> None:  # noqa: A002 - as everywhere
+        """An ack in a transaction took effect."""
+        self._acks.add_committed(id, through=through)
+        if self._acks.has_news:
+            self._schedule_flush()
+
+    def redeliver(self) -> None:
+        """Have everything sent again that is not acknowledged."""
+        raise NotImplementedError
+
+    async def _request(self, field: str, command: Any, about: str) -> Any:
+        """Send a request of this consumer to where it is attached and wait for the answer."""
+        await self.wait_reattached()
+        if self.connection is None:
+            raise ConnectionLost(f"{about} {self.topic}: not attached")
+        command.consumer_id = self.id
+        return await self.connection.call(field, command, f"{about} {self.topic}")
+
+    def _check_ordered(self) -> None:
+        if self.options.type not in ORDERED:
+            raise ClientError(f"{self.options.type.name} subscriptions have no order to ack by")
 
     def _check(self) -> None:
         """Raise why no acknowledgement can be sent any more."""

@@ -38,14 +38,19 @@ def words_to_mask(words: tuple[int, ...]) -> int:
 
 
 class AckTracker:
-    """The acknowledgements of one consumer; `take_single` and `take_through` return new ones."""
+    """The acknowledgements of one consumer; `take_single` and `take_through` return new ones.
+
+    Of a batch only what was acknowledged here is sent as such: messages that the broker does not
+    send may be acknowledged, but also be in a transaction that is open, and come again.
+    """
 
     def __init__(self, *, batch_index: bool) -> None:
         self._batch_index = batch_index
         self._left: dict[EntryPosition, int] = {}
+        self._acked: dict[EntryPosition, int] = {}
         self._sizes: dict[EntryPosition, int] = {}
         self._chunks: dict[EntryPosition, tuple[EntryPosition, ...]] = {}
-        self._single: dict[EntryPosition, None] = {}
+        self._single: dict[EntryPosition, tuple[int, int]] = {}
         self._through: tuple[EntryPosition, int, int] | None = None
 
     @property
@@ -55,19 +60,24 @@ class AckTracker:
 
     def clear(self) -> None:
         """Forget everything: the position was moved."""
-        for one in (self._left, self._sizes, self._chunks, self._single):
+        for one in (self._left, self._acked, self._sizes, self._chunks, self._single):
             one.clear()
         self._through = None
 
-    def on_batch_received(self, place: EntryPosition, size: int, broker_left: int) -> int:
-        """A batch came (again): the messages of it that are not acknowledged, as bits."""
-        left = self._left.get(place, broker_left) & broker_left
-        if left:
-            self._left[place] = left
-            self._sizes[place] = size
-        if len(self._left) > MAX_PARTIAL_BATCHES:
-            oldest = next(iter(self._left))
-            del self._left[oldest], self._sizes[oldest]
+    def on_batch_received(
+        self, place: EntryPosition, size: int, broker_left: int, absent: int = 0
+    ) -> int:
+        """A batch came (again): the messages of it that are not acknowledged, as bits.
+
+        `absent` are those that were compacted out. Where none is left the entry is acknowledged.
+        """
+        self._sizes[place] = size
+        self._acked[place] = self._acked.get(place, 0) | absent
+        left = self._left[place] = broker_left & ~self._acked[place]
+        if not left:
+            self._finish(place)
+        elif len(self._left) > MAX_PARTIAL_BATCHES:
+            self._forget(next(iter(self._left)))
         return left
 
     def on_chunks_joined(self, place: EntryPosition, chunks: tuple[EntryPosition, ...]) -> None:
@@ -84,57 +94,87 @@ class AckTracker:
         place = id.ledger_id, id.entry_id
         if id.batch_index < 0:
             for one in self._chunks.pop(place, (place,)):
-                self._single[one] = None
-            return
-        left = self._known(id) & ~(1 << id.batch_index)
-        if not left:
-            self._forget(place)
-            self._single[place] = None
-            return
-        self._left[place] = left
-        if self._batch_index:
-            self._single[place] = None
-
-    def add_entry(self, place: EntryPosition) -> None:
-        """A whole entry is acknowledged, whatever is in it."""
-        self._forget(place)
-        self._single[place] = None
+                self._single[one] = 0, 0
+        elif not self._add_bits(id, _acked_bits(id, through=False)):
+            self._finish(place)
+        elif self._batch_index:
+            self._single[place] = self._unacked(place)
 
     def add_through(self, id: MessageId) -> None:  # noqa: A002 - as everywhere
         """A message and all before it are acknowledged."""
         place = id.ledger_id, id.entry_id
-        left = size = 0
+        unacked = size = 0
+        self._forget_before(place)
         if id.batch_index >= 0:
-            left = self._known(id) >> (id.batch_index + 1) << (id.batch_index + 1)
-            size = self._sizes.get(place, id.batch_size)
-        for known in (self._left, self._chunks):
-            while known and next(iter(known)) < place:
-                gone = next(iter(known))
-                del known[gone]
-                self._sizes.pop(gone, None)
-        if left:
-            self._left[place] = left
-            if not self._batch_index:  # the whole entry before it, and this one when it is done
-                place, left = (place[0], place[1] - 1), 0
+            left = self._add_bits(id, _acked_bits(id, through=True))
+            unacked, size = self._unacked(place)
+            if left and not self._batch_index:
+                # The whole entry before it, and this one when it is done.
+                place, unacked = (place[0], place[1] - 1), 0
+            elif not left:
+                self._forget(place)
         else:
             self._forget(place)
-        if self._through is None or (self._through[0], -self._through[1]) <= (place, -left):
-            self._through = place, left, size
+        if self._through is None or (self._through[0], -self._through[1]) <= (place, -unacked):
+            self._through = place, unacked, size
 
-    def _known(self, id: MessageId) -> int:  # noqa: A002 - as everywhere
+    def encode_ids(self, id: MessageId, *, through: bool) -> list[MessageIdData]:  # noqa: A002
+        """The ids of an ack of one message alone, or (`through`) of all before it, too."""
         place = id.ledger_id, id.entry_id
-        left = self._left.get(place)
-        if left is not None:
-            return left
-        if id.batch_size <= id.batch_index:
+        if id.batch_index < 0:
+            entries = (place,) if through else self.entries_of(id)
+            return [_data(one, 0, 0) for one in entries]
+        size = self._batch_size(id)
+        return [_data(place, ((1 << size) - 1) & ~_acked_bits(id, through=through), size)]
+
+    def add_committed(self, id: MessageId, *, through: bool) -> None:  # noqa: A002 - as everywhere
+        """The ack of a message in a transaction took effect: the broker has that one."""
+        place = id.ledger_id, id.entry_id
+        if through:
+            self._forget_before(place)
+        if id.batch_index < 0:
+            self._forget(place)
+        elif place in self._left and not self._add_bits(id, _acked_bits(id, through=through)):
+            if self._batch_index:
+                self._forget(place)
+            else:
+                self._finish(place)  # with the acks outside of transactions
+
+    def _add_bits(self, id: MessageId, bits: int) -> int:  # noqa: A002 - as everywhere
+        """Take messages of a batch for acknowledged; returns those that are left, as bits."""
+        place = id.ledger_id, id.entry_id
+        if place not in self._left:
+            self._sizes[place] = size = self._batch_size(id)
+            self._left[place] = (1 << size) - 1
+        self._acked[place] = self._acked.get(place, 0) | bits
+        self._left[place] &= ~bits
+        return self._left[place]
+
+    def _batch_size(self, id: MessageId) -> int:  # noqa: A002 - as everywhere
+        place = id.ledger_id, id.entry_id
+        size = self._sizes.get(place, id.batch_size)
+        if size <= id.batch_index:
             raise ClientError(f"of the batch at {place} nothing is known, not even its size")
-        self._sizes[place] = id.batch_size
-        return (1 << id.batch_size) - 1
+        return size
+
+    def _unacked(self, place: EntryPosition) -> tuple[int, int]:
+        """The messages of a batch that are not acknowledged here, as bits, and its size."""
+        size = self._sizes[place]
+        return ((1 << size) - 1) & ~self._acked[place], size
+
+    def _finish(self, place: EntryPosition) -> None:
+        """Acknowledge a batch of which nothing is left."""
+        self._single[place] = self._unacked(place)
+        self._forget(place)
 
     def _forget(self, place: EntryPosition) -> None:
-        self._left.pop(place, None)
-        self._sizes.pop(place, None)
-        self._chunks.pop(place, None)
+        for known in (self._left, self._acked, self._sizes, self._chunks):
+            known.pop(place, None)
+
+    def _forget_before(self, place: EntryPosition) -> None:
+        for known in (self._left, self._chunks):
+            while known and next(iter(known)) < place:
+                self._forget(next(iter(known)))
 
     def take_through(self) -> MessageIdData | None:
         """What to acknowledge cumulatively now."""
@@ -143,17 +183,19 @@ class AckTracker:
 
     def take_single(self, most: int) -> Iterator[list[MessageIdData]]:
         """What to acknowledge one by one now, in portions."""
-        single, self._single = list(self._single), {}
+        single, self._single = list(self._single.items()), {}
         for at in range(0, len(single), most):
-            yield [
-                _data(place, self._left.get(place, 0), self._sizes.get(place, 0))
-                for place in single[at : at + most]
-            ]
+            yield [_data(place, *unacked) for place, unacked in single[at : at + most]]
 
 
-def _data(place: EntryPosition, left: int, size: int) -> MessageIdData:
+def _acked_bits(id: MessageId, *, through: bool) -> int:  # noqa: A002 - as everywhere
+    """Which messages of its batch are acknowledged with this one, as bits."""
+    return (2 << id.batch_index) - 1 if through else 1 << id.batch_index
+
+
+def _data(place: EntryPosition, unacked: int, size: int) -> MessageIdData:
     data = MessageIdData(ledgerId=place[0] & UINT64, entryId=place[1] & UINT64)
-    if left:
-        data.ack_set.extend(mask_to_words(left))
+    if unacked:
+        data.ack_set.extend(mask_to_words(unacked))
         data.batch_size = size
     return data

@@ -13,6 +13,7 @@ from trilogue.client.pulsar.consumer.receive_queue import ReceiveQueue
 from trilogue.client.pulsar.consumer.topic_consumer import TopicConsumer
 from trilogue.client.pulsar.errors import ClosedError, EndOfTopic, TimedOut
 from trilogue.client.pulsar.message import EARLIEST, LATEST, Message, MessageId
+from trilogue.client.pulsar.transaction import Transaction
 
 
 class Consumer(AsyncCloseable):
@@ -121,13 +122,29 @@ class Consumer(AsyncCloseable):
             raise ClientError(f"which of {len(self._parts)} topics is {what} of?")
         return found[0]
 
-    async def ack(self, what: Message | MessageId) -> None:
-        """Acknowledge one message. Waits for the broker only with `ack_receipts`."""
-        await _await_receipt(self._find_part(what).ack(_id(what)))
+    async def ack(
+        self, what: Message | MessageId, *, transaction: Transaction | None = None
+    ) -> None:
+        """Acknowledge one message. Waits for the broker only with `ack_receipts`.
 
-    async def ack_through(self, what: Message | MessageId) -> None:
+        In a `transaction` it takes effect when that commits; TransactionConflict where another
+        one has the message.
+        """
+        part = self._find_part(what)
+        if transaction is None:
+            await _await_receipt(part.ack(_id(what)))
+        else:
+            await transaction.add_ack(part, _id(what), through=False)
+
+    async def ack_through(
+        self, what: Message | MessageId, *, transaction: Transaction | None = None
+    ) -> None:
         """Acknowledge a message and all before it in its topic (not in SHARED, KEY_SHARED)."""
-        await _await_receipt(self._find_part(what).ack_through(_id(what)))
+        part = self._find_part(what)
+        if transaction is None:
+            await _await_receipt(part.ack_through(_id(what)))
+        else:
+            await transaction.add_ack(part, _id(what), through=True)
 
     def nack(self, what: Message | MessageId) -> None:
         """Have a message sent again, to whichever consumer, after `nack_delay_s`."""

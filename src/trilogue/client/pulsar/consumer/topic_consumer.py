@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import Any, Final, NamedTuple
 
-from trilogue.client.errors import ClientError, ConnectionLost, Unsupported
+from trilogue.client.errors import ClientError, Unsupported
 from trilogue.client.pulsar.attachment import LASTING_S, ClientContext
 from trilogue.client.pulsar.connection import PulsarConnection
 from trilogue.client.pulsar.consumer.ack_sender import ORDERED, AckSender
@@ -150,10 +150,10 @@ class TopicConsumer(AckSender):
         found = list(read_singles(metadata, whole))
         every = (1 << size) - 1
         broker_left = words_to_mask(delivery.ack_set) & every if delivery.ack_set else every
-        present = broker_left
+        absent = 0
         if len(found) != size:  # the others were compacted out
-            present &= sum(1 << one.batch_index for one in found)
-        left = self._acks.on_batch_received(place, size, present)
+            absent = every & ~sum(1 << one.batch_index for one in found)
+        left = self._acks.on_batch_received(place, size, broker_left, absent)
         if left != every:
             found = [one for one in found if left >> one.batch_index & 1]
         # Those that the broker knew as acknowledged cost no permit.
@@ -168,8 +168,7 @@ class TopicConsumer(AckSender):
         self._wanted = False
         if not found:
             self._return_permits(permits)
-            if size:  # all of it was acknowledged, or compacted away
-                self._acks.add_entry(place)
+            if self._acks.has_news:  # all of it was acknowledged, or compacted away
                 self._schedule_flush()
             return
         topic, partition = self.topic, self._partition
@@ -245,18 +244,6 @@ class TopicConsumer(AckSender):
         self._return_permits(dropped)
 
     # Requests.
-
-    async def _request(self, field: str, command: Any, about: str) -> Any:
-        """Send a request of this consumer to where it is attached and wait for the answer."""
-        await self.wait_reattached()
-        connection = self.connection
-        if connection is None:
-            raise ConnectionLost(f"{about} {self.topic}: not attached")
-        command.consumer_id = self.id
-        command.request_id = connection.new_request_id()
-        base = BaseCommand(type=BaseCommand.DESCRIPTOR.fields_by_name[field].number)  # type: ignore[arg-type]
-        getattr(base, field).CopyFrom(command)
-        return await connection.request(command.request_id, base, f"{about} {self.topic}")
 
     async def last_message_id(self) -> tuple[MessageId, MessageId | None]:
         """The id of the last message of the topic, and the position of the subscription."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from trilogue.client.pulsar.message import TxnId
 from trilogue.client.pulsar.options import ProducerOptions
 from trilogue.entry.pulsar.pulsar_batch import build_batch, build_section, build_single
 from trilogue.wire.pulsar.message_types import SingleMessage
@@ -23,6 +24,7 @@ class MessageDraft(NamedTuple):
 
     single: SingleMessage
     deliver_at_ms: int = 0
+    txn_id: TxnId | None = None
 
     @property
     def size(self) -> int:
@@ -42,24 +44,26 @@ class PayloadBuilder:
         self._chunk_size = options.chunk_size
         self.schema_version = b""
 
-    def _metadata(self, producer: str, sequence_id: int, now_ms: int) -> MessageMetadata:
+    def _metadata(self, producer: str, draft: MessageDraft, now_ms: int) -> MessageMetadata:
         metadata = MessageMetadata(
-            producer_name=producer, sequence_id=sequence_id, publish_time=now_ms
+            producer_name=producer, sequence_id=draft.single.sequence_id, publish_time=now_ms
         )
+        if draft.txn_id is not None:
+            metadata.txnid_most_bits, metadata.txnid_least_bits = draft.txn_id
         if self.schema_version:
             metadata.schema_version = self.schema_version
         return metadata
 
     def single(self, producer: str, draft: MessageDraft, now_ms: int) -> bytes:
         """One message that is an entry of its own."""
-        metadata = self._metadata(producer, draft.single.sequence_id, now_ms)
+        metadata = self._metadata(producer, draft, now_ms)
         if draft.deliver_at_ms:
             metadata.deliver_at_time = draft.deliver_at_ms
         return build_single(draft.single, metadata, codec=self._codec)
 
     def batch(self, producer: str, drafts: list[MessageDraft], now_ms: int) -> bytes:
-        """Several messages in one entry; the numbers are of the first and the last of them."""
-        metadata = self._metadata(producer, drafts[0].single.sequence_id, now_ms)
+        """Several messages of one transaction, or of none, in one entry."""
+        metadata = self._metadata(producer, drafts[0], now_ms)
         metadata.highest_sequence_id = drafts[-1].single.sequence_id
         return build_batch([draft.single for draft in drafts], metadata, codec=self._codec)
 

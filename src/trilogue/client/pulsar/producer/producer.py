@@ -7,9 +7,10 @@ import base64
 from collections.abc import Iterable, Mapping
 
 from trilogue.client.lifecycle import AsyncCloseable
-from trilogue.client.pulsar.message import MessageId
+from trilogue.client.pulsar.message import MessageId, TxnId
 from trilogue.client.pulsar.producer.message_router import MessageRouter
 from trilogue.client.pulsar.producer.topic_producer import TopicProducer
+from trilogue.client.pulsar.transaction import Transaction
 from trilogue.wire.pulsar.message_types import SingleMessage
 
 Properties = Mapping[str, str] | Iterable[tuple[str, str]]
@@ -56,16 +57,19 @@ class Producer(AsyncCloseable):
         sequence_id: int | None = None,
         deliver_at_ms: int = 0,
         deliver_after_ms: int = 0,
+        transaction: Transaction | None = None,
     ) -> MessageId:
         """Send a message and wait for its receipt: it is stored now, and this is where.
 
         A value of None is a tombstone. A key of bytes travels as base64, as in other clients.
-        Concurrent sends share batches. TimedOut, PulsarError, MessageTooLarge, ClosedError.
+        Concurrent sends share batches. In a `transaction` it is received when that commits.
+        TimedOut, PulsarError, MessageTooLarge, ClosedError, TransactionAborted.
         """
         future = await self.submit(
             value, key=key, properties=properties, ordering_key=ordering_key,
             event_time_ms=event_time_ms, sequence_id=sequence_id,
             deliver_at_ms=deliver_at_ms, deliver_after_ms=deliver_after_ms,
+            transaction=transaction,
         )  # fmt: skip
         return await future
 
@@ -80,6 +84,7 @@ class Producer(AsyncCloseable):
         sequence_id: int | None = None,
         deliver_at_ms: int = 0,
         deliver_after_ms: int = 0,
+        transaction: Transaction | None = None,
     ) -> asyncio.Future[MessageId]:
         """Hand a message over and go on: waits only for room, the receipt is in the future."""
         single = SingleMessage(
@@ -97,10 +102,23 @@ class Producer(AsyncCloseable):
             clock = self._parts[0].core.clock
             deliver_at_ms = int(clock() * 1000) + deliver_after_ms
         part = self._find_part(single)
+        if transaction is None:
+            return await self._enqueue(part, single, deliver_at_ms)
+        return await transaction.add_message(
+            part, lambda: self._enqueue(part, single, deliver_at_ms, transaction.id)
+        )
+
+    async def _enqueue(
+        self,
+        part: TopicProducer,
+        single: SingleMessage,
+        deliver_at_ms: int,
+        txn_id: TxnId | None = None,
+    ) -> asyncio.Future[MessageId]:
         if part.waiting >= part.options.max_pending:
             part.send_batch()
             await part.room()
-        future, sent = part.enqueue(single, deliver_at_ms)
+        future, sent = part.enqueue(single, deliver_at_ms, txn_id)
         if sent and self._router is not None and single.partition_key is None:
             self._router.turn()
         return future

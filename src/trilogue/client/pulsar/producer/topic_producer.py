@@ -14,16 +14,18 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from trilogue.client.errors import ClientError, Unsupported
+from trilogue.client.pulsar.answers import check_answer
 from trilogue.client.pulsar.attachment import ClientContext, TopicAttachment
-from trilogue.client.pulsar.connection import PulsarConnection, check_answer
+from trilogue.client.pulsar.connection import PulsarConnection
 from trilogue.client.pulsar.errors import (
     ClosedError,
     MessageTooLarge,
     PulsarError,
     QueueFull,
     TimedOut,
+    error_for_code,
 )
-from trilogue.client.pulsar.message import MessageId, signed
+from trilogue.client.pulsar.message import MessageId, TxnId, signed
 from trilogue.client.pulsar.options import ProducerOptions, Schema
 from trilogue.client.pulsar.producer.payload_builder import MessageDraft, PayloadBuilder
 from trilogue.client.pulsar.topic_names import partition_number
@@ -52,6 +54,7 @@ ONLY_THIS_ONE: Final = frozenset(
         ServerError.UnsupportedVersionError,
         ServerError.InvalidTxnStatus,
         ServerError.TransactionConflict,
+        ServerError.TransactionNotFound,
     }
 )
 """Refusals of a message that sending it again would not change; those after it may be fine."""
@@ -69,6 +72,7 @@ class PendingSend:
     futures: list[asyncio.Future[MessageId]]
     """Of its messages, in order; empty for a chunk that is not the last of its message."""
     expires: float
+    txn_id: TxnId | None = None
     chunk_of: list[tuple[int, int]] | None = None
     """Places of the chunks so far, shared by all chunks of one message."""
     checksum_tries: int = 0
@@ -121,7 +125,7 @@ class TopicProducer(TopicAttachment):
                     self._make_room()
 
     def enqueue(
-        self, single: SingleMessage, deliver_at_ms: int = 0
+        self, single: SingleMessage, deliver_at_ms: int = 0, txn_id: TxnId | None = None
     ) -> tuple[asyncio.Future[MessageId], bool]:
         """Take a message; its future, and whether a batch was sent with it.
 
@@ -140,7 +144,7 @@ class TopicProducer(TopicAttachment):
             raise MessageTooLarge(f"{size} bytes, the broker takes {self._max_message_size}")
         sequence_id = self._next if single.sequence_id < 0 else single.sequence_id
         self._next = sequence_id + 1
-        draft = MessageDraft(single._replace(sequence_id=sequence_id), deliver_at_ms)
+        draft = MessageDraft(single._replace(sequence_id=sequence_id), deliver_at_ms, txn_id)
         drafted = draft.size  # raises for properties that are no texts: before anything is counted
         future: asyncio.Future[MessageId] = asyncio.get_running_loop().create_future()
         self.waiting += 1
@@ -151,7 +155,9 @@ class TopicProducer(TopicAttachment):
             return future, True
         batch = self._batch
         limit = min(batching.max_bytes, self._max_message_size // 2)
-        sent = bool(batch.drafts) and batch.size + drafted > limit
+        sent = bool(batch.drafts) and (
+            batch.size + drafted > limit or batch.drafts[0].txn_id != txn_id
+        )
         if sent:
             self.send_batch()
             batch = self._batch
@@ -194,7 +200,8 @@ class TopicProducer(TopicAttachment):
             self._send_many(drafts[half:], futures[half:])
             return
         first, last = drafts[0].single.sequence_id, drafts[-1].single.sequence_id
-        self._add(PendingSend(section, first, last, len(drafts), futures, self._expires()))
+        expires, txn_id = self._expires(), drafts[0].txn_id
+        self._add(PendingSend(section, first, last, len(drafts), futures, expires, txn_id))
 
     def _send_one(self, draft: MessageDraft, future: asyncio.Future[MessageId]) -> None:
         limit = self._max_message_size
@@ -212,10 +219,10 @@ class TopicProducer(TopicAttachment):
             self._settle([future], MessageTooLarge(f"{len(sections[-1])} bytes of {limit}"))
             return
         places: list[tuple[int, int]] | None = [] if len(sections) > 1 else None
-        sequence_id, expires = draft.single.sequence_id, self._expires()
+        sequence_id, expires, txn_id = draft.single.sequence_id, self._expires(), draft.txn_id
         for section in sections[:-1]:
-            self._add(PendingSend(section, sequence_id, 0, 1, [], expires, places))
-        self._add(PendingSend(sections[-1], sequence_id, 0, 1, [future], expires, places))
+            self._add(PendingSend(section, sequence_id, 0, 1, [], expires, txn_id, places))
+        self._add(PendingSend(sections[-1], sequence_id, 0, 1, [future], expires, txn_id, places))
 
     def _now_ms(self) -> int:
         return int(self.core.clock() * 1000)
@@ -238,7 +245,15 @@ class TopicProducer(TopicAttachment):
             section = section[6:]
         highest = op.highest_sequence_id if op.count > 1 else 0
         is_chunk = op.chunk_of is not None
-        head = encode_send_head(self.id, op.sequence_id, op.count, highest, is_chunk, len(section))
+        head = encode_send_head(
+            self.id,
+            op.sequence_id,
+            op.count,
+            highest,
+            is_chunk,
+            len(section),
+            tuple(op.txn_id or ()),
+        )
         return [head, section]
 
     async def flush(self) -> None:
@@ -251,23 +266,34 @@ class TopicProducer(TopicAttachment):
     # What becomes of them.
 
     def on_receipt(self, receipt: Receipt) -> None:
-        """A message is stored. Receipts come in the order of the sends."""
+        """A message is stored. Receipts of one transaction, or of none, are in order."""
         if not self._ops or receipt.sequence_id < self._ops[0].sequence_id:
             return  # of one that we gave up
-        op = self._ops[0]
-        if receipt.sequence_id > op.sequence_id:
+        op = self._find_sent(receipt.sequence_id)
+        if op is None:
             self.recreate()  # one is missing: send again from there
             return
-        self._ops.popleft()
+        self._ops.remove(op)
         place = signed(receipt.ledger_id), signed(receipt.entry_id)
         self.last_sequence_id = max(self.last_sequence_id, op.sequence_id, op.highest_sequence_id)
         if op.chunk_of is not None:
             op.chunk_of.append(place)
         self._settle(op.futures, None, place, op)
 
+    def _find_sent(self, sequence_id: int) -> PendingSend | None:
+        """The send of a receipt; None where one before it, of its transaction, has none yet."""
+        if self._ops[0].sequence_id == sequence_id:
+            return self._ops[0]
+        before: set[TxnId | None] = set()
+        for op in self._ops:
+            if op.sequence_id == sequence_id:
+                return None if op.txn_id in before else op
+            before.add(op.txn_id)
+        return None
+
     def on_send_error(self, sequence_id: int, code: int, message: str) -> None:
         """A message is not stored, and what to do about that."""
-        problem = PulsarError(code, f"send to {self.topic}", message)
+        problem = error_for_code(code, f"send to {self.topic}", message)
         found = [op for op in self._ops if op.sequence_id == sequence_id]
         if problem.error is ServerError.TopicTerminatedError:
             self.fail(problem)
