@@ -175,6 +175,8 @@ class KafkaConnection(PipelinedConnection):
             self._login_timer.cancel()
             self._login_timer = None
             self.access.set_principal(login.principal)
+            if self._metering is not None:
+                self._metering.set_user(login.principal.name)
             self.gateway.authenticator.add_session(login.principal, self)
             self.stream.limit_frames(self.stream.limits.frame_bytes)
 

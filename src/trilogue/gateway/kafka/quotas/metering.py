@@ -67,6 +67,11 @@ class Metering:
 
     # ---- what is used
 
+    def set_user(self, user: str) -> None:
+        """Select the quotas of this user, who has logged in."""
+        self._user = user
+        self._generation = -1
+
     def set_client(self, client_id: str | None) -> None:
         """Select the quotas of this client."""
         client = client_id or ""
