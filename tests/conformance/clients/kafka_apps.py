@@ -111,7 +111,13 @@ class WordCount(App):
     """Kafka Streams counting words (java-streams/WordCount.java, compiled against its version)."""
 
     def __init__(
-        self, folder: Path, version: str, topics: tuple[str, str], settings: Mapping[str, object]
+        self,
+        folder: Path,
+        version: str,
+        topics: tuple[str, str],
+        settings: Mapping[str, object],
+        *,
+        level: str = "error",
     ) -> None:
         require_apps(version)
         require_program("javac")
@@ -119,7 +125,8 @@ class WordCount(App):
         path = f"{jars(f'apps-{version}')}/*"
         made = classes(BUILD / "kafka-clients" / f"streams-{version}", [source], path)
         words = [f"{name}={value}" for name, value in settings.items()]
-        super().__init__(folder, version, "WordCount", [*topics, *words], classes=made)
+        arguments = [*topics, *words]
+        super().__init__(folder, version, "WordCount", arguments, classes=made, level=level)
 
     def counts(self) -> dict[str, int]:
         """What the store holds."""

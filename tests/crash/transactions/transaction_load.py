@@ -13,7 +13,14 @@ import threading
 import time
 from collections.abc import Iterator
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from tests.crash.load import QUICK_RECONNECT, QUIET, reader
@@ -177,6 +184,14 @@ class Worker(Part):
 
 
 def read_everything(address: str, topic: str, partitions: int) -> list[Seen]:
+    """Read all committed messages of workers."""
+    return [
+        Seen(each.partition(), each.offset(), decode(each.value()))
+        for each in read_committed(address, topic, partitions)
+    ]
+
+
+def read_committed(address: str, topic: str, partitions: int) -> list[Message]:
     """Read all committed messages; the stable end has to come to the end of each partition."""
     admin = AdminClient({"bootstrap.servers": address, **QUIET})
     places = [TopicPartition(topic, number) for number in range(partitions)]
@@ -191,13 +206,13 @@ def read_everything(address: str, topic: str, partitions: int) -> list[Seen]:
         assert time.monotonic() < deadline, "a transaction hangs: the stable end does not move"
         time.sleep(0.1)
     with contextlib.closing(make_reader(address, topic, partitions)) as reader:
-        seen: list[Seen] = []
+        messages: list[Message] = []
         left = ends(IsolationLevel.READ_COMMITTED)
         deadline = time.monotonic() + PATIENCE
         while any(position(reader, place) < left[place.partition] for place in places):
             assert time.monotonic() < deadline, "the reader does not come to the end"
-            seen.extend(take(reader, 1_000, 0.2))
-        return sorted(seen, key=lambda each: (each.partition, each.offset))
+            messages.extend(each for each in reader.consume(1_000, 0.2) if each.error() is None)
+        return sorted(messages, key=lambda each: (each.partition(), each.offset()))
 
 
 def position(reader: Consumer, place: TopicPartition) -> int:
