@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from tests.cli.kafka_cli import Shell
 from tests.conformance.clients.base import DEADLINE
 from tests.conformance.clients.pulsar import ClientError, Connection, Out, connect
-from tests.conformance.clients.pulsar_libraries import GO_CLIENT
+from tests.conformance.clients.pulsar_libraries import each
 from tests.conformance.conftest import unique
 from tests.conformance.kafka.test_transactions import producer, read, write
 from tests.conformance.pulsar.test_clients import numbers, values
@@ -26,9 +26,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield started
 
 
-@pytest.fixture
-def pulsar_client(server: Server) -> Iterator[Connection]:
-    made = connect(GO_CLIENT, f"pulsar://{server.doors['pulsar']}", transactions=True)
+@pytest.fixture(params=each(can="transactions"))
+def pulsar_client(request: pytest.FixtureRequest, server: Server) -> Iterator[Connection]:
+    made = connect(request.param, f"pulsar://{server.doors['pulsar']}", transactions=True)
     yield made
     made.close()
 

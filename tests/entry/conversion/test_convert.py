@@ -36,6 +36,7 @@ from trilogue.entry.pulsar.pulsar_batch import (
 )
 from trilogue.entry.pulsar.pulsar_batch import (
     build_single,
+    join_transaction,
 )
 from trilogue.wire.pulsar.pulsar_pb2 import EncryptionKeys, SingleMessageMetadata
 
@@ -336,7 +337,6 @@ def test_what_only_pulsar_says_stands_in_reserved_headers():
     [
         ({"encryption_keys": [EncryptionKeys(key="k", value=b"x")]}, Reason.ENCRYPTED),
         ({"num_chunks_from_msg": 2, "chunk_id": 1, "uuid": "u"}, Reason.CHUNKED),
-        ({"txnid_least_bits": 1, "txnid_most_bits": 0}, Reason.TRANSACTIONAL),
         ({"compression": 2, "uncompressed_size": 100}, Reason.DAMAGED),
         ({"compression": 1, "uncompressed_size": 33 << 20}, Reason.TOO_LARGE),
     ],
@@ -351,6 +351,19 @@ def test_what_cannot_be_converted_is_an_empty_batch_with_its_offsets(fields, rea
     assert converted.record_count == 0
     assert found.skipped is not None
     assert (found.skipped.reason, found.skipped.messages) == (reason, 1)
+
+
+def test_a_message_of_its_entrys_transaction_is_converted():
+    """Readers skip it by the producer of the batch, where the transaction was aborted."""
+    octets = build_single(message(), metadata(txnid_least_bits=7, txnid_most_bits=0))
+    entry, header = stored(octets, base_offset=31)
+    entry = memoryview(bytearray(entry))
+    header = join_transaction(entry, header, 7, 0)
+
+    converted = check_crc(convert.kafka_batch(entry, header).data)
+
+    assert (converted.base_offset, converted.record_count) == (31, 1)
+    assert (converted.is_transactional, converted.producer_id) == (True, 7)
 
 
 def test_only_the_last_chunk_counts_as_a_message_that_is_missed():

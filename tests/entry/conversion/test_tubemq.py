@@ -263,7 +263,6 @@ def test_a_window_does_not_grow_beyond_its_bound():
     [
         ({"encryption_keys": [EncryptionKeys(key="k", value=b"x")]}, Reason.ENCRYPTED),
         ({"num_chunks_from_msg": 2, "chunk_id": 1, "uuid": "u"}, Reason.CHUNKED),
-        ({"txnid_least_bits": 1, "txnid_most_bits": 0}, Reason.TRANSACTIONAL),
         ({"compression": 1, "uncompressed_size": 33 << 20}, Reason.TOO_LARGE),
     ],
 )

@@ -27,7 +27,6 @@ from trilogue.entry.conversion.kafka import Placed, empty_batch
 from trilogue.entry.conversion.pulsar_sections import build_sections
 from trilogue.entry.conversion.result import (
     Batch,
-    CannotConvert,
     Reason,
     Section,
     Skipped,
@@ -120,9 +119,9 @@ def read_messages(
 ) -> tuple[Iterator[Placed], Codec]:
     """Return an iterator over the messages of an entry from an offset on, and its codec.
 
-    This call or the iterator raises `CannotConvert` for messages that only clients of the entry's
-    own protocol can read, other `EntryError`s for a damaged or too large entry. The messages are
-    not collected: as objects they take many times the bytes of the entry.
+    This call or the iterator raises `EncryptedEntry` and `ChunkedEntry` for messages that only
+    clients of the entry's own protocol can read, other `EntryError`s for a damaged or too large
+    entry. The messages are not collected: as objects they take many times the bytes of the entry.
     """
     match header.format:
         case Format.KAFKA:
@@ -135,8 +134,6 @@ def read_messages(
 
 def _skipped(header: EntryHeader, error: EntryError) -> Skipped:
     match error:
-        case CannotConvert():
-            reason = error.reason
         case EncryptedEntry():
             reason = Reason.ENCRYPTED
         case ChunkedEntry():

@@ -25,7 +25,6 @@ from trilogue.entry.conversion.reserved_names import (
     header_of,
     parse_number,
 )
-from trilogue.entry.conversion.result import CannotConvert, Reason
 from trilogue.entry.entry import (
     NO_TIMESTAMP,
     Codec,
@@ -53,15 +52,12 @@ def read_messages(
 ) -> tuple[Iterator[Placed], Codec]:
     """Return an iterator over the messages of an entry from an offset on, and its codec.
 
-    Raises `CannotConvert` for a message of a transaction, other `EntryError`s for an entry that is
-    encrypted, a chunk or damaged. Messages that compaction removed, and markers between brokers,
-    are left out.
+    Raises `EntryError`s for an entry that is encrypted, a chunk or damaged. Messages that
+    compaction removed, and markers between brokers, are left out.
     """
     metadata = read_metadata(entry)
     if metadata.marker_type >= 0:
         return iter(()), Codec.NONE
-    if metadata.has_txn:
-        raise CannotConvert(Reason.TRANSACTIONAL)
     codec = CODECS.get(metadata.compression)
     if codec is None:
         raise UnsupportedCompression(f"compression type {metadata.compression} does not exist")

@@ -6,7 +6,6 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from trilogue.entry.compression import Buffer
-from trilogue.entry.entry import InvalidEntry
 
 
 class Reason(StrEnum):
@@ -14,7 +13,6 @@ class Reason(StrEnum):
 
     ENCRYPTED = "encrypted"  # only its own clients have the key
     CHUNKED = "chunked"  # a message in several entries
-    TRANSACTIONAL = "transactional"
     TOO_LARGE = "too_large"  # for the reader's frame, or for decompression
     DAMAGED = "damaged"  # violates its format
 
@@ -54,11 +52,3 @@ class TubeMessage(NamedTuple):
     flag: int  # 1: the data have attributes
     message_type: str | None  # for stream filters; the attributes repeat it
     message_time: int  # yyyyMMddHHmm as a number, -1 when there is none
-
-
-class CannotConvert(InvalidEntry):
-    """An entry has messages that cannot be converted for readers of another protocol."""
-
-    def __init__(self, reason: Reason, detail: str = "") -> None:
-        super().__init__(f"{reason}: {detail}" if detail else f"{reason}")
-        self.reason = reason
