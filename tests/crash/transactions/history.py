@@ -1,7 +1,8 @@
 """What transactions did and what readers saw, and the anomalies in it.
 
-Workers record each transaction: the messages that it wrote, those that it read before its end, and
-how it ended. A transaction whose commit got no answer may have ended either way, but not halfway.
+Workers record each transaction: the messages that it wrote, those that it read before its end, the
+input that it acked, and how it ended. A transaction whose commit got no answer may have ended
+either way, but not halfway.
 Readers record what they got, in order. The names of the anomalies are those of Adya's thesis and of
 Jepsen's tests of Kafka.
 """
@@ -51,16 +52,23 @@ class Transaction:
     name: TransactionName
     writes: list[Write] = field(default_factory=list)
     reads: list[Seen] = field(default_factory=list)
+    acks: list[int] = field(default_factory=list)
     outcome: Outcome = Outcome.UNKNOWN
 
 
 @dataclass
 class History:
-    """All transactions of a run, and what each reader got; `final` is a read of everything."""
+    """All transactions of a run, and what each reader got; `final` is a read of everything.
+
+    `inputs` are the numbers of messages that transactions may ack, `left` those that are not
+    acked at the end.
+    """
 
     transactions: dict[TransactionName, Transaction] = field(default_factory=dict)
     readers: dict[str, list[Seen]] = field(default_factory=dict)
     final: list[Seen] = field(default_factory=list)
+    inputs: range = range(0)
+    left: set[int] = field(default_factory=set)
 
     def begin(self, name: TransactionName) -> Transaction:
         """Add a transaction."""
@@ -88,6 +96,7 @@ class History:
         yield from self._skips()
         yield from self._reads_of_own()
         yield from self._cycles()
+        yield from self._acks()
 
     def _everything_seen(self) -> Iterator[tuple[str, Seen]]:
         for seen in self.final:
@@ -125,6 +134,23 @@ class History:
                 yield "torn", (each.name, missing)
             elif each.outcome is Outcome.COMMITTED:
                 yield "lost", each.name
+
+    def _acks(self) -> Iterator[tuple[str, object]]:
+        """An input is acked exactly where the messages of a transaction that acked it are there."""
+        present = {seen.write.transaction for seen in self.final}
+        owners: dict[int, list[TransactionName]] = defaultdict(list)
+        for each in self.transactions.values():
+            if each.name in present:
+                for number in each.acks:
+                    owners[number].append(each.name)
+        for number in self.inputs:
+            names = owners[number]
+            if len(names) > 1:
+                yield "acked twice", (number, names)
+            if names and number in self.left:
+                yield "lost ack", (number, names)
+            if not names and number not in self.left:
+                yield "ack alone", number
 
     def _order(self) -> Iterator[tuple[str, object]]:
         """Messages of one transaction are in the order of their writing in each partition."""

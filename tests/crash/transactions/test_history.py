@@ -33,6 +33,9 @@ def good() -> History:
         Seen(1, 6, c.writes[1]),
     ]
     history.readers = {"one": history.final[1:3], "two": history.final[3:]}
+    history.inputs, history.left = range(4), {2, 3}
+    a.acks, c.acks = [0], [1]
+    history.transactions["b"].acks, history.transactions["e"].acks = [1], [2]
     c.reads = history.final[:2]
     d.reads = history.final[4:5]
     return history
@@ -100,6 +103,18 @@ def close_cycle(history: History) -> None:
     transaction(history, "a").reads = [history.final[2]]
 
 
+def ack_twice(history: History) -> None:
+    transaction(history, "d").acks = [0]
+
+
+def lose_ack(history: History) -> None:
+    history.left.add(0)
+
+
+def ack_alone(history: History) -> None:
+    history.left.remove(2)
+
+
 BAD: dict[str, Callable[[History], None]] = {
     "lost": lose,
     "torn": tear,
@@ -112,6 +127,9 @@ BAD: dict[str, Callable[[History], None]] = {
     "went back": go_back,
     "own read": read_own,
     "cycle": close_cycle,
+    "acked twice": ack_twice,
+    "lost ack": lose_ack,
+    "ack alone": ack_alone,
 }
 
 
@@ -137,6 +155,7 @@ def test_a_message_in_another_partition_is_found():
 def test_a_transaction_of_unknown_end_may_be_missing_as_a_whole():
     history = good()
     drop_all(history, "c")
+    history.left.add(1)
     transaction(history, "d").reads = []
 
     assert history.anomalies() == {}
