@@ -193,7 +193,7 @@ def launch_server(
     if listen is not None:
         doors = {**UNLESS_NAMED, **listen}
     if "--secure" in arguments or (data / "secure.toml").exists():
-        doors = {**doors, **SECURED}
+        doors = {**SECURED, **doors}
     command = [*wrapper, *command_line("serve"), "--data", str(data)]
     command += ["--ready-file", str(ready_file)]
     command += [f"--listen={door}={address}" for door, address in doors.items()]

@@ -14,7 +14,10 @@ import pytest
 from tests.gateway.kafka.rig import Rig, batch, settle
 from tests.gateway.loop import on_loop
 from tests.security.bypass import ORDERS, SECRET, NoAcls, describe_state
+from trilogue.broker.access.authorizer import Principal
+from trilogue.broker.access.delegation_tokens import DelegationTokenLimits
 from trilogue.gateway.kafka import apis
+from trilogue.gateway.listener_security import ListenerSecurity
 from trilogue.wire.kafka.codec.schema import Field, Wire, table
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.topics.topics import DeleteTopicState
@@ -216,5 +219,45 @@ async def test_no_other_spelling_leads_to_the_topic(key, name):
             assert name in SPELLINGS, f"{name!r} was checked as the topic"
 
 
+@pytest.mark.parametrize("version", [0, 1, 2, 3])
+@pytest.mark.parametrize("key", [38, 39, 40, 41])
+@on_loop
+async def test_a_client_without_rights_gets_nothing_of_anothers_delegation_token(key, version):
+    """It is logged in, and has even seen the HMAC."""
+    (spec,) = [spec for spec in apis.TABLE if spec.key == key]
+    async with Denying() as rig:
+        tokens, alice = rig.broker.delegation_tokens, Principal("User", "alice")
+        tokens.enable(lambda: b"the secret of the node", DelegationTokenLimits())
+        token = tokens.make_token(alice, alice, (), lifetime_ms=-1, now_ms=rig.now_ms)
+        await rig.commit(tokens.plan_create(token))
+        before = describe_state(rig)[:-1]
+        version = min(version, spec.served[1])
+        request = fill(spec.request, version, "orders", bytes(16))
+        if key == 38:
+            request.owner_principal_type, request.owner_principal_name = alice
+            request.renewers = []
+            version = 3  # before it the owner is the client
+        elif key != 41:
+            request.hmac = tokens.hmac_of(token.token_id)
+        peer = rig.peer(
+            listener=ListenerSecurity("kafka-ssl", lambda: ("broker.example", 9093), tls=True)
+        )
+        peer.session.access.set_principal(Principal("User", "mallory"))
+        response = await peer.request(request, version)
+
+        assert describe_state(rig)[:-1] == before
+        assert token.token_id not in bytes_of(response)
+        assert repr(tokens.hmac_of(token.token_id)) not in bytes_of(response)
+        assert (
+            set(codes_of(response))
+            == {
+                38: {ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED},
+                39: {ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH},
+                40: {ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH},
+                41: {ErrorCode.NONE},
+            }[key]
+        )
+
+
 def test_what_is_open_is_served():
-    assert set(OPEN) & {spec.key for spec in apis.TABLE} >= {18, 71, 72}
+    assert set(OPEN) <= {spec.key for spec in apis.TABLE}

@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import partial
 
 from trilogue.broker.access.acls import AclStore
+from trilogue.broker.access.delegation_tokens import DelegationTokens
 from trilogue.broker.access.users import Users
 from trilogue.broker.broker_settings import BrokerSettings
 from trilogue.broker.cursors.committed_offsets import CommittedOffsets
@@ -131,6 +132,7 @@ class Broker:
         self.writers = Writers(state.settings)
         self.acls = AclStore(state.settings)
         self.users = Users(state.settings)
+        self.delegation_tokens = DelegationTokens(state.settings, self.users.tokens_from_ms)
         self._make_transactions(settings, timers, state.node_epoch)
         self.schemas = SchemaRegistry(state.settings, now_ms)
         self.cluster.deletion_ops += (self.schemas.deletion_ops, self.writers.deletion_ops)

@@ -1,6 +1,6 @@
 """Logins of all gateways: passwords, tokens, SCRAM, certificates; and the end of sessions.
 
-A session ends when its user is changed or deleted.
+A session ends when its user is changed or deleted, and when its delegation token is removed.
 
 A password costs 50 ms of CPU: it is checked in a pool of `POOL_THREADS` threads with a bounded
 queue, and a correct one is remembered by a digest with a key of this process, so that clients that
@@ -22,13 +22,14 @@ from typing import Protocol
 from trilogue.broker.access.audit import AuditLog
 from trilogue.broker.access.authorizer import USER, Principal
 from trilogue.broker.access.certificates import MappingRule, map_subject, subject_of
+from trilogue.broker.access.delegation_tokens import DelegationTokens
 from trilogue.broker.access.passwords import (
     PASSWORD_BYTES_MAX,
     check_password,
     decrypt_password,
     encrypt_password,
 )
-from trilogue.broker.access.scram import FAILED, FindVerifier, ScramExchange, ScramVerifier
+from trilogue.broker.access.scram import FAILED, ScramExchange, ScramVerifier
 from trilogue.broker.access.tokens import TokenValidator
 from trilogue.broker.access.users import User, Users
 from trilogue.broker.errors import AuthenticationFailed
@@ -41,11 +42,15 @@ KEY_BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """A client that is authenticated; `expires_ms` is the end of its token, if it has one."""
+    """A client that is authenticated; `expires_ms` is the end of its token, if it has one.
+
+    `token_id` is that of a delegation token, if the login was by one.
+    """
 
     principal: Principal
     method: str
     expires_ms: int | None = None
+    token_id: str = ""
 
 
 class Session(Protocol):
@@ -67,8 +72,12 @@ class Authenticator:
         tokens: TokenValidator | None = None,
         signing_key: Callable[[], bytes] | None = None,
         certificate_rules: Sequence[MappingRule] = (MappingRule(),),
+        delegation_tokens: DelegationTokens | None = None,
     ) -> None:
         self.users = users
+        if delegation_tokens is None:
+            delegation_tokens = DelegationTokens({})
+        self.delegation_tokens = delegation_tokens
         self.audit = audit
         self.tokens = tokens
         self.now_ms = now_ms
@@ -80,7 +89,9 @@ class Authenticator:
         self._waiting = 0
         self._pool: ThreadPoolExecutor | None = None
         self._sessions: dict[str, dict[Session, None]] = {}
+        self._token_sessions: dict[str, dict[Session, None]] = {}  # by delegation token
         users.listeners.append(self._end_sessions)
+        self.delegation_tokens.listeners.append(self._end_token_sessions)
 
     def close(self) -> None:
         """End the threads of the pool."""
@@ -143,15 +154,29 @@ class Authenticator:
         name = map_subject(subject_of(certificate), self._certificate_rules)
         return Login(Principal(USER, name), "tls") if name else None
 
-    def start_scram(self, mechanism: str, find: FindVerifier | None = None) -> ScramExchange:
-        """Return a SCRAM exchange; `find` is asked first where the users have no verifier."""
+    def start_scram(self, mechanism: str) -> ScramExchange:
+        """Return a SCRAM exchange of a user, or of a delegation token if the client names one."""
 
-        def find_verifier(name: str, extensions: object) -> ScramVerifier | None:
-            del extensions
+        def find_verifier(name: str, extensions: Mapping[str, str]) -> ScramVerifier | None:
+            if _is_token_login(extensions):
+                return self.delegation_tokens.find_verifier(name, mechanism, self.now_ms())
             user = self.users.find(name)
             return None if user is None else user.scram.get(mechanism)
 
-        return ScramExchange(mechanism, find or find_verifier, key=self._key)
+        return ScramExchange(mechanism, find_verifier, key=self._key)
+
+    def finish_scram(self, mechanism: str, exchange: ScramExchange) -> Login | None:
+        """Return the login of an exchange that is done; None: what it is of was removed meanwhile.
+
+        The principal of a login with a delegation token is the token's owner.
+        """
+        if not _is_token_login(exchange.extensions):
+            user = self.users.find(exchange.user)
+            return None if user is None else Login(user.principal, mechanism)
+        token = self.delegation_tokens.find(exchange.user)
+        if token is None or token.is_expired(self.now_ms()):
+            return None
+        return Login(token.owner, mechanism, token.expires_ms, token.token_id)
 
     def signing_password(self, user: str) -> bytes | None:
         """Return the password that a user's signatures are made with, or None.
@@ -190,9 +215,28 @@ class Authenticator:
             if not found:
                 del self._sessions[principal.name]
 
+    def add_token_session(self, token_id: str, session: Session) -> None:
+        """End this session when the delegation token is removed or expires earlier than before."""
+        self._token_sessions.setdefault(token_id, {})[session] = None
+
+    def remove_token_session(self, token_id: str, session: Session) -> None:
+        """Forget a session of a delegation token; one that is not there is no error."""
+        found = self._token_sessions.get(token_id)
+        if found is not None:
+            found.pop(session, None)
+            if not found:
+                del self._token_sessions[token_id]
+
     def _end_sessions(self, user: str) -> None:
         for session in self._sessions.pop(user, {}):
             session.end_session("the user was changed or deleted")
+        for token_id in list(self._token_sessions):  # its requester may have been that user
+            if self.delegation_tokens.find(token_id) is None:
+                self._end_token_sessions(token_id)
+
+    def _end_token_sessions(self, token_id: str) -> None:
+        for session in self._token_sessions.pop(token_id, {}):
+            session.end_session("the delegation token was removed or expires earlier")
 
     # -- parts
 
@@ -218,3 +262,8 @@ class Authenticator:
     ) -> AuthenticationFailed:
         self.audit.login_failed(user, protocol, host, method=method, reason=reason)
         return AuthenticationFailed(reason)
+
+
+def _is_token_login(extensions: Mapping[str, str]) -> bool:
+    """Return whether a SCRAM client logs in with a delegation token (KIP-48)."""
+    return extensions.get("tokenauth", "").lower() == "true"

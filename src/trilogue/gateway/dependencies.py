@@ -73,7 +73,10 @@ class ProtocolGateway:
         self.executor = dependencies["executor"]
         self.conversions = dependencies.get("conversions") or ConversionCache()
         self.authenticator = dependencies.get("authenticator") or Authenticator(
-            self.broker.users, audit=AuditLog(lambda _line: None, self.now_ms), now_ms=self.now_ms
+            self.broker.users,
+            audit=AuditLog(lambda _line: None, self.now_ms),
+            now_ms=self.now_ms,
+            delegation_tokens=self.broker.delegation_tokens,
         )
         self.audit = self.authenticator.audit
         self.requires_login = dependencies.get("requires_login", False)

@@ -34,6 +34,7 @@ from trilogue.gateway.access_administration import AccessAdministration
 from trilogue.gateway.authentication import Authenticator
 from trilogue.gateway.kafka.security.sasl_login import MECHANISMS
 from trilogue.gateway.tls import TlsContexts, TlsError, TlsFiles
+from trilogue.node.delegation_tokens import enable_delegation_tokens
 from trilogue.node.errors import WRONG_SETTING, StartError
 from trilogue.node.metadata_writer import MetadataWriter
 from trilogue.node.settings.table import Settings
@@ -71,7 +72,9 @@ def make_access_control(
         tokens=_make_validator(settings, broker, now_ms),
         signing_key=lambda: read_signing_key(settings, data),
         certificate_rules=certificate_rules(settings),
+        delegation_tokens=broker.delegation_tokens,
     )
+    enable_delegation_tokens(settings, broker.delegation_tokens, data)
     return AccessControl(_make_authorizer(settings, broker), authenticator, audit)
 
 

@@ -55,6 +55,7 @@ from trilogue.node.background.objects import ObjectMover, leave_object
 from trilogue.node.background.offset_expiry import OffsetExpiry
 from trilogue.node.background.retention import Retention
 from trilogue.node.background.retired import RetiredFiles
+from trilogue.node.background.token_expiry import DelegationTokenExpiry
 from trilogue.node.background.transactions import TransactionExpiry
 from trilogue.node.listeners import ListenerPlan, bind_listener, plan_listeners
 from trilogue.node.measurements import LoopLag, MessageCount
@@ -226,6 +227,13 @@ class Node:
         broker = self.storage.broker
         every_s = broker.groups.settings.offset_check_ms / 1_000
         self.group_expiry = OffsetExpiry(broker, self.now_ms, every_s=every_s)
+        self.token_expiry = DelegationTokenExpiry(
+            broker.delegation_tokens,
+            self.metadata_writer.write,
+            self.access.audit,
+            self.now_ms,
+            every_s=settings.seconds("kafka.delegation-token-check-every"),
+        )
         self.flusher = Flusher(
             self.storage,
             self.helper,
@@ -242,6 +250,7 @@ class Node:
             self.expiry.run(),
             self.group_expiry.run(),
             TransactionExpiry(broker).run(),
+            self.token_expiry.run(),
             self.retention.run(),
             self._manifests.run(),
             self.compacting.run(),

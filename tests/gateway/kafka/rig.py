@@ -29,6 +29,7 @@ from trilogue.gateway.kafka import apis
 from trilogue.gateway.kafka.connection import KafkaConnection, KafkaGateway
 from trilogue.gateway.kafka.context import KafkaSettings
 from trilogue.gateway.kafka.groups.member_metadata import CLASSIC_ASSIGNMENTS, read_subscription
+from trilogue.gateway.listener_security import ListenerSecurity
 from trilogue.gateway.memory_budget import ConnectionMemory
 from trilogue.gateway.stream import Limits, Stream
 from trilogue.log.directory import DataDirectory
@@ -195,8 +196,10 @@ class Rig:
         self.meta.write_now(plan.ops(), plan.preconditions)
         return plan.apply()
 
-    def peer(self, client_id: str | None = "rig") -> Peer:
-        return Peer(self, client_id)
+    def peer(
+        self, client_id: str | None = "rig", *, listener: ListenerSecurity | None = None
+    ) -> Peer:
+        return Peer(self, client_id, listener)
 
     def fail_disk(self, operation: str) -> None:
         """Let the next operation of the journal fail; its spare file is prepared before that."""
@@ -236,10 +239,12 @@ class Rig:
 class Peer:
     """A client of the gateway, by hand: bytes in, frames out."""
 
-    def __init__(self, rig: Rig, client_id: str | None) -> None:
+    def __init__(
+        self, rig: Rig, client_id: str | None, listener: ListenerSecurity | None = None
+    ) -> None:
         self.rig = rig
         self.client_id = client_id
-        self.session: KafkaConnection = rig.gateway.make_connection()
+        self.session: KafkaConnection = rig.gateway.make_connection(listener)
         self.gone: list[Stream] = []
         self.stream = Stream(
             self.session,

@@ -77,6 +77,7 @@ def test_the_ranges_reach_what_todays_clients_send():
     sent |= {48: 1, 49: 1, 68: 1, 69: 1, 74: 1}
     sent |= {29: 3, 30: 3, 31: 3, 50: 0, 51: 0, 55: 2, 57: 2, 64: 0}
     sent |= {20_001: 0, 20_002: 0}  # our client's
+    sent |= {38: 3, 39: 2, 40: 2, 41: 3}
     sent |= {34: 2, 35: 5, 43: 2, 45: 1, 46: 0, 60: 2, 61: 0, 65: 0, 66: 2, 71: 0, 72: 0, 75: 0}
 
     assert {row.key: row.served[1] for row in apis.TABLE} == sent, (

@@ -170,6 +170,18 @@ BROKER: dict[str, Setting] = {
         _read_only(
             "group.initial.rebalance.delay.ms", Kind.INT, "3000", "`groups.initial-delay` sets it",
         ),
+        _read_only(
+            "delegation.token.max.lifetime.ms", Kind.LONG, "604800000",
+            "`kafka.delegation-token-max-lifetime` sets it",
+        ),
+        _read_only(
+            "delegation.token.expiry.time.ms", Kind.LONG, "86400000",
+            "`kafka.delegation-token-expiry` sets it",
+        ),
+        _read_only(
+            "delegation.token.expiry.check.interval.ms", Kind.LONG, "3600000",
+            "`kafka.delegation-token-check-every` sets it",
+        ),
         _read_only("group.max.size", Kind.INT, "2147483647", "how many members a group may have"),
         _read_only(
             "group.coordinator.rebalance.protocols", Kind.LIST, "classic",

@@ -160,14 +160,11 @@ boolean remote.log.storage.system.enable false
 """,
     ),
     (
-        "security is configured by settings of the node; delegation tokens are not served",
+        "security is configured by settings of the node",
         """
 int connection.failed.authentication.delay.ms 100
 long connections.max.reauth.ms 0
-long delegation.token.expiry.check.interval.ms 3600000
-long delegation.token.expiry.time.ms 86400000
 password delegation.token.master.key
-long delegation.token.max.lifetime.ms 604800000
 password delegation.token.secret.key
 class principal.builder.class \
 org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder

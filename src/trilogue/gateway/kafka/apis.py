@@ -57,7 +57,7 @@ from trilogue.gateway.kafka.metadata import (
 from trilogue.gateway.kafka.offsets import leader_epochs, list_offsets
 from trilogue.gateway.kafka.produce import produce
 from trilogue.gateway.kafka.quotas import alter_quotas, describe_quotas
-from trilogue.gateway.kafka.security import acls, sasl, scram
+from trilogue.gateway.kafka.security import acls, delegation_tokens, sasl, scram
 from trilogue.gateway.kafka.topics import create_partitions, delete_records, topics
 from trilogue.gateway.kafka.transactions import (
     add_offsets,
@@ -80,6 +80,7 @@ from trilogue.wire.kafka.metadata.api_versions import ApiVersion, ApiVersionsRes
 API_VERSIONS = 18
 MIB, GIB = 1 << 20, 1 << 30
 GROUP_BYTES = 36 * MIB  # subscriptions of all members of a group, and a little
+TOKEN_BYTES = MIB  # requests about delegation tokens, with the names of renewers or owners
 MANY, FETCHED, IN_STEPS = 25_000, 50_000, 200_000
 
 
@@ -231,6 +232,41 @@ TABLE: tuple[ApiSpec, ...] = (
     _spec(35, (0, 5), log_dirs.handle_describe_log_dirs, CLUSTER, DESCRIBE, encode_in_thread=True),
     _spec(
         37, (0, 3), create_partitions.handle_create_partitions, TOPIC, ALTER, elements_max=IN_STEPS
+    ),
+    _spec(
+        38,
+        (0, 3),
+        delegation_tokens.handle_create_delegation_token,
+        ResourceKind.USER,
+        Operation.CREATE_TOKENS,
+        frame_bytes_max=TOKEN_BYTES,
+        elements_max=1_000,
+    ),
+    _spec(
+        39,
+        (0, 2),
+        delegation_tokens.handle_renew_delegation_token,
+        ResourceKind.DELEGATION_TOKEN,
+        ALTER,
+        frame_bytes_max=TOKEN_BYTES,
+    ),
+    _spec(
+        40,
+        (0, 2),
+        delegation_tokens.handle_expire_delegation_token,
+        ResourceKind.DELEGATION_TOKEN,
+        DELETE,
+        frame_bytes_max=TOKEN_BYTES,
+    ),
+    _spec(
+        41,
+        (0, 3),
+        delegation_tokens.handle_describe_delegation_token,
+        ResourceKind.DELEGATION_TOKEN,
+        DESCRIBE,
+        frame_bytes_max=TOKEN_BYTES,
+        elements_max=1_000,
+        encode_in_thread=True,
     ),
     _spec(42, (0, 2), delete_groups.handle_delete_groups, GROUP, DELETE, elements_max=FETCHED),
     _spec(43, (0, 2), elections.handle_elect_leaders, CLUSTER, ALTER),

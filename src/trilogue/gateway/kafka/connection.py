@@ -179,6 +179,14 @@ class KafkaConnection(PipelinedConnection):
                 self._metering.set_user(login.principal.name)
             self.gateway.authenticator.add_session(login.principal, self)
             self.stream.limit_frames(self.stream.limits.frame_bytes)
+        self._leave_token()
+        if login.token_id:
+            self.gateway.authenticator.add_token_session(login.token_id, self)
+
+    def _leave_token(self) -> None:
+        """Forget the delegation token of the login before, if it was by one."""
+        if self.login is not None and self.login.token_id:
+            self.gateway.authenticator.remove_token_session(self.login.token_id, self)
 
     def _take_frame_with_login(self, frame: memoryview) -> bool:
         """Process a frame of a listener with SASL."""
@@ -215,7 +223,7 @@ class KafkaConnection(PipelinedConnection):
         return self.access.principal
 
     def end_session(self, reason: str) -> None:
-        """Close: the client's user was deleted or has another secret."""
+        """Close: the client's user or delegation token was removed, or has another secret."""
         if not self.is_gone:
             self.stream.abort("connection.session_ended", problem=reason)
 
@@ -403,6 +411,7 @@ class KafkaConnection(PipelinedConnection):
             self._login_timer.cancel()
         if self.login is not None and self.login.principal is not None:
             self.gateway.authenticator.remove_session(self.login.principal, self)
+            self._leave_token()
         super().closed()
         self._replies.close()
         del self.frame, self.end_iteration, self._fast_path, self._replies  # they refer to this

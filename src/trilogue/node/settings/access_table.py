@@ -5,6 +5,8 @@ from __future__ import annotations
 from trilogue.broker.settings.setting import Setting
 from trilogue.broker.settings.values import Kind
 
+DELEGATION_MAX_MS = 3650 * 86_400_000
+
 ACCESS: tuple[Setting, ...] = (
     Setting(
         "access.authenticate",
@@ -109,6 +111,56 @@ ACCESS: tuple[Setting, ...] = (
         "How long a session of a Kafka client lives before it has to log in again "
         "(`connections.max.reauth.ms`); 0: until its token expires.",
         minimum=0,
+    ),
+    Setting(
+        "kafka.delegation-tokens",
+        Kind.SWITCH,
+        "true",
+        "Kafka clients that logged in may make delegation tokens (KIP-48), and log in with them by "
+        "SCRAM. Off: 61, as of a Kafka without `delegation.token.secret.key`.",
+    ),
+    Setting(
+        "kafka.delegation-token-key",
+        Kind.PATH,
+        "",
+        "The file of the secret that the HMACs of delegation tokens are made with (Kafka's "
+        "`delegation.token.secret.key`): 16 bytes or more; white space around them does not count. "
+        "By default `delegation-tokens.key` in the data directory, created with the first token. "
+        "Only the owner may read it. Another secret makes every token's HMAC another.",
+    ),
+    Setting(
+        "kafka.delegation-token-max-lifetime",
+        Kind.DURATION,
+        "7d",
+        "How long a delegation token lives at most, whatever its renewals "
+        "(`delegation.token.max.lifetime.ms`).",
+        minimum=1,
+        maximum=DELEGATION_MAX_MS,
+    ),
+    Setting(
+        "kafka.delegation-token-expiry",
+        Kind.DURATION,
+        "1d",
+        "How long a delegation token lives without a renewal (`delegation.token.expiry.time.ms`).",
+        minimum=1,
+        maximum=DELEGATION_MAX_MS,
+    ),
+    Setting(
+        "kafka.delegation-token-check-every",
+        Kind.DURATION,
+        "1h",
+        "How often expired and revoked delegation tokens are removed "
+        "(`delegation.token.expiry.check.interval.ms`). They are of no use before that.",
+        minimum=100,
+    ),
+    Setting(
+        "kafka.delegation-tokens-limit",
+        Kind.INTEGER,
+        "10000",
+        "How many delegation tokens there may be; one owner may have 1,000. Kafka's clients get "
+        "POLICY_VIOLATION (44) beyond that.",
+        minimum=1,
+        maximum=100_000,
     ),
     Setting(
         "tls.certificate",

@@ -27,6 +27,9 @@ NUMBERS = {
     "log.cleaner.dedupe.buffer.size": "compaction.memory",
     "log.cleaner.io.max.bytes.per.second": "merge.rate",
     "max.incremental.fetch.session.cache.slots": "kafka.fetch-sessions",
+    "delegation.token.max.lifetime.ms": "kafka.delegation-token-max-lifetime",
+    "delegation.token.expiry.time.ms": "kafka.delegation-token-expiry",
+    "delegation.token.expiry.check.interval.ms": "kafka.delegation-token-check-every",
 }
 
 

@@ -87,6 +87,7 @@ WORKS: Sequence[Row] = [
      "No Authorizer is configured"),
     ("AclCommand --remove --force --topic t", "No Authorizer is configured"),
     (f"{METRICS} --list", r"^m?$"),
+    (f"{TOKENS} --describe --command-config {{nothing}}", "not allowed on PLAINTEXT"),
     (f"{CONFIGS} --describe --entity-type topics --entity-name {{t}}", "retention.ms=-1 sensitive"),
     (f"{CONFIGS} --alter --entity-type topics --entity-name {{t}} --add-config retention.ms=90000",
      "Completed updating config for topic"),
@@ -102,8 +103,6 @@ REFUSED: Sequence[tuple[str, str, str]] = [
      "metadata.version"),
     (f"{METRICS} --alter --name m --metrics org.apache.kafka. --interval 10000",
      "measures of clients are not collected here", "Altered client metrics config for m"),
-    (f"{TOKENS} --describe --command-config {{nothing}}", "not support DESCRIBE_DELEGATION_TOKEN",
-     "not allowed on PLAINTEXT"),
 ]  # fmt: skip
 """Words, Trilogue's sentence, the real one's."""
 

@@ -13,10 +13,11 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from trilogue.broker.access.authorizer import Principal
+from trilogue.broker.access.scram import FAILED, ScramExchange
 from trilogue.broker.access.scram import MECHANISMS as SCRAM
-from trilogue.broker.access.scram import ScramExchange
 from trilogue.broker.errors import AuthenticationFailed
 from trilogue.gateway.authentication import Authenticator, Login
+from trilogue.gateway.listener_security import ListenerSecurity
 
 PLAIN: Final = "PLAIN"
 OAUTHBEARER: Final = "OAUTHBEARER"
@@ -32,6 +33,7 @@ class LoginConnection(Protocol):
     """The connection of a login, for its requests."""
 
     login: SaslLogin | None
+    listener: ListenerSecurity | None
 
     def drain(self) -> None:
         """Accept no more requests, answer those in flight, then close."""
@@ -52,6 +54,7 @@ class SaslLogin:
         self.mechanisms = mechanisms
         self.principal: Principal | None = None  # of the login that is valid
         self.expires_ms: int | None = None
+        self.token_id = ""  # of the delegation token of the login, if it was by one
         self.lifetime_ms = 0  # of the session that has just begun; 0: no limit
         self.is_bare = False  # tokens come without a request around them
         self._authenticator = authenticator
@@ -116,10 +119,10 @@ class SaslLogin:
         except AuthenticationFailed as problem:
             raise self._fail(exchange.user, str(problem)) from None
         if exchange.is_done:
-            user = self._authenticator.users.find(exchange.user)
-            if user is None:  # it was deleted during the exchange
-                raise self._fail(exchange.user, "the user or the password is wrong")
-            self._complete(Login(user.principal, self._mechanism))
+            login = self._authenticator.finish_scram(self._mechanism, exchange)
+            if login is None:
+                raise self._fail(exchange.user, FAILED)
+            self._complete(login)
         return answer
 
     def _answer_bearer(self, token: bytes) -> bytes:
@@ -160,6 +163,7 @@ class SaslLogin:
         self.principal = login.principal
         self._mechanism, self._scram = "", None
         self._on_login(login)
+        self.token_id = login.token_id
 
     def _fail(self, user: str, reason: str) -> AuthenticationFailed:
         return self._authenticator.login_failed(
