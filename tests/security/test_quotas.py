@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+
 import pytest
 from confluent_kafka import Producer
 
 from tests.security.live_node import LiveNode
 from trilogue.broker.access.users import make_user
-from trilogue.broker.quotas.quotas import QuotaEntity, QuotaKind
+from trilogue.broker.quotas.quotas import DEFAULT, QuotaEntity, QuotaKind
 
 pulsar = pytest.importorskip("pulsar")
 
@@ -22,7 +25,7 @@ pytestmark = [pytest.mark.full, pytest.mark.timeout(60)]
 def node(tmp_path_factory):
     folder = tmp_path_factory.mktemp("quotas")
     settings = {"access.authenticate": "true"}
-    with LiveNode(folder, settings, ("kafka-sasl", "pulsar")) as live:
+    with LiveNode(folder, settings, ("kafka-sasl", "pulsar", "tubemq-broker")) as live:
         live.make_topic("orders")
         broker = live.node.storage.broker
         user = make_user(USER, PASSWORD.encode(), live.node.now_ms(), key=live.key)
@@ -64,3 +67,23 @@ def test_what_a_pulsar_producer_used_up_a_kafka_producer_waits_for(node):
     assert waits == 2
     assert left == 0
     assert throttled_ms, "the debt is the user's, whoever made it"
+
+
+@pytest.mark.parametrize("listener", ["kafka-sasl", "pulsar", "tubemq-broker"])
+def test_new_connections_of_an_address_are_limited_at_every_listener(node, listener):
+    broker = node.node.storage.broker
+    everyone = QuotaEntity(address=DEFAULT)
+    node.write(broker.quotas.plan_alter([(everyone, {QuotaKind.CONNECTIONS: 2.0})]))
+    host, port = node.doors[listener].split(":")
+    try:
+        opened = [socket.create_connection((host, int(port)), 10) for _ in range(6)]
+        closed = 0
+        for each in opened:
+            each.settimeout(2.0)
+            with contextlib.suppress(TimeoutError):
+                closed += not each.recv(1)
+            each.close()
+    finally:
+        node.write(broker.quotas.plan_alter([(everyone, {QuotaKind.CONNECTIONS: None})]))
+
+    assert closed >= 2, "those that came too early are closed when their time has come"
