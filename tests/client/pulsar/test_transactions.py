@@ -18,6 +18,7 @@ from tests.client.pulsar.scripted import (
     on_broker,
     receipt,
     send_error,
+    single,
 )
 from tests.waiting import run_ready_tasks
 from trilogue.client.errors import ClientError, InvalidOption
@@ -85,8 +86,7 @@ async def test_topics_and_subscriptions_are_added_before_what_is_in_them(
     assert all(
         one.HasField("txnid_most_bits") and one.HasField("txnid_least_bits") for one in of_it
     )
-    single, through = broker.all("ACK")
-    assert [each.message_id[0].ack_set for each in (single, through)] == [[0b101], [0b100]]
+    assert [each.message_id[0].ack_set for each in broker.all("ACK")] == [[0b101], [0b100]]
     section = read_section(memoryview(broker.sections[0])).metadata
     assert (section.num_messages, section.has_txn) == (2, True)  # the batch ends with it
     section = read_section(memoryview(broker.sections[1])).metadata
@@ -366,3 +366,26 @@ async def test_receipts_of_different_transactions_come_in_any_order(
 
     assert places == [0, 1, 2, 3]
     assert len(broker.all("PRODUCER")) == 1
+
+
+@on_broker
+async def test_acks_of_one_turn_go_together(broker: ScriptedPulsar, client: PulsarClient):
+    """Of a batch by one id; of cumulative ones the last."""
+    consumer = await client.subscribe("t", "s")
+    broker.peers[0].message(batch(b"a", b"b", b"c", b"d"))
+    broker.peers[0].message(single(b"e"), 1)
+    messages = [await consumer.receive(5) for _ in range(5)]
+    async with client.transaction() as transaction:
+        await asyncio.gather(
+            *(consumer.ack(messages[at], transaction=transaction) for at in (0, 2, 4))
+        )
+        await asyncio.gather(
+            *(consumer.ack_through(messages[at], transaction=transaction) for at in (3, 1))
+        )
+
+    individual, through = broker.all("ACK")
+    assert [(each.entryId, list(each.ack_set)) for each in individual.message_id] == [
+        (0, [0b1010]),
+        (1, []),
+    ]
+    assert [(each.entryId, list(each.ack_set)) for each in through.message_id] == [(0, [])]

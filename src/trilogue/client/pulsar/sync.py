@@ -105,7 +105,7 @@ class Consumer(SyncFacade[AsyncConsumer]):
         self._loop.run(self._inner.ack(what, **_unwrap(more)))
 
     def ack_many(self, what: Iterable[Message | MessageId], **more: Any) -> None:
-        """Acknowledge many: one change of threads for all."""
+        """Acknowledge many: one change of threads, and few commands, for all."""
         self._loop.run(self._ack_many(list(what), _unwrap(more)))
 
     async def _ack_many(self, what: list[Message | MessageId], more: dict[str, Any]) -> None:

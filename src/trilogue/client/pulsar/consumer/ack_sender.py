@@ -11,8 +11,12 @@ from typing import Any, Final
 
 from trilogue.client.errors import ClientError, ConnectionLost
 from trilogue.client.pulsar.attachment import ClientContext, TopicAttachment
-from trilogue.client.pulsar.connection import PulsarConnection
-from trilogue.client.pulsar.consumer.ack_tracker import AckTracker, EntryPosition
+from trilogue.client.pulsar.consumer.ack_tracker import (
+    AckedEntries,
+    AckTracker,
+    EntryPosition,
+    encode_entries,
+)
 from trilogue.client.pulsar.errors import ClosedError
 from trilogue.client.pulsar.message import MessageId, TxnId
 from trilogue.client.pulsar.options import ConsumerOptions, SubscriptionType
@@ -38,6 +42,9 @@ class AckSender(TopicAttachment):
         self._acks = AckTracker(batch_index=options.batch_index_acks)
         self._ack_handle: asyncio.Handle | None = None
         self._receipt: asyncio.Future[None] | None = None
+        self._in_transactions: dict[
+            tuple[TxnId, bool], tuple[AckedEntries, asyncio.Future[None]]
+        ] = {}
         self._nacked: dict[EntryPosition, None] = {}
         self._nack_timer: asyncio.TimerHandle | None = None
 
@@ -57,18 +64,42 @@ class AckSender(TopicAttachment):
     async def ack_in_transaction(self, txn_id: TxnId, id: MessageId, *, through: bool) -> None:  # noqa: A002
         """Acknowledge a message in a transaction, or (`through`) all before it, too.
 
-        Waits for the broker: TransactionConflict where another transaction has the message.
+        Waits for the broker, with the others of this turn: TransactionConflict where another
+        transaction has one of the messages.
         """
         self._check()
         if through:
             self._check_ordered()
-        ack = CommandAck(
-            ack_type=CommandAck.Cumulative if through else CommandAck.Individual,
-            message_id=self._acks.encode_ids(id, through=through),
-            txnid_most_bits=txn_id.most,
-            txnid_least_bits=txn_id.least,
-        )
-        await self._request("ack", ack, f"ack in transaction {txn_id} on")
+        found, key = self._acks.find_entries(id, through=through), (txn_id, through)
+        if key not in self._in_transactions:
+            loop = asyncio.get_running_loop()
+            self._in_transactions[key] = {}, loop.create_future()
+            loop.call_soon(self._flush_transaction, txn_id, through)
+        entries, receipt = self._in_transactions[key]
+        for place, (unacked, size) in found.items():
+            entries[place] = entries.get(place, (-1, 0))[0] & unacked, size
+        await asyncio.shield(receipt)
+
+    def _flush_transaction(self, txn_id: TxnId, through: bool) -> None:
+        """Send the acks of a transaction; of cumulative ones the last."""
+        entries, receipt = self._in_transactions.pop((txn_id, through))
+        if through:
+            entries = {max(entries): entries[max(entries)]}
+        acks = [
+            CommandAck(
+                ack_type=CommandAck.Cumulative if through else CommandAck.Individual,
+                message_id=ids,
+                txnid_most_bits=txn_id.most,
+                txnid_least_bits=txn_id.least,
+            )
+            for ids in encode_entries(entries, IDS_IN_ONE_ACK)
+        ]
+        self._request_acks(acks, receipt)
+
+    def _request_acks(self, acks: list[CommandAck], receipt: asyncio.Future[None]) -> None:
+        closed = ClosedError(f"consumer of {self.topic} was closed")
+        task = self.core.tasks.spawn(self._await_receipt(acks, receipt))
+        task.add_done_callback(lambda _: _settle(receipt, closed))  # cancelled, that is
 
     def on_committed(self, id: MessageId, *, through: bool) -> None:  # noqa: A002 - as everywhere
         """An ack in a transaction took effect."""
@@ -129,22 +160,16 @@ class AckSender(TopicAttachment):
             )
         receipt, self._receipt = self._receipt, None
         if receipt is not None:
-            closed = ClosedError(f"consumer of {self.topic} was closed")
-            task = self.core.tasks.spawn(self._await_receipt(connection, acks, receipt))
-            task.add_done_callback(lambda _: _settle(receipt, closed))  # cancelled, that is
+            self._request_acks(acks, receipt)
             return
         for ack in acks:
             connection.send(BaseCommand(type=BaseCommand.ACK, ack=ack))
 
-    async def _await_receipt(
-        self, connection: PulsarConnection, acks: list[CommandAck], receipt: asyncio.Future[None]
-    ) -> None:
+    async def _await_receipt(self, acks: list[CommandAck], receipt: asyncio.Future[None]) -> None:
         """Send acknowledgements and wait for their receipts (protocol 17)."""
         try:
             for ack in acks:
-                ack.request_id = connection.new_request_id()
-                command = BaseCommand(type=BaseCommand.ACK, ack=ack)
-                await connection.request(ack.request_id, command, f"ack on {self.topic}")
+                await self._request("ack", ack, "ack on")
         except ClientError as problem:
             _settle(receipt, problem)
         else:

@@ -17,6 +17,8 @@ from trilogue.wire.pulsar.pulsar_pb2 import MessageIdData
 MAX_PARTIAL_BATCHES: Final = 100_000
 """Batches that are kept track of; beyond it the oldest is forgotten, and comes whole again."""
 EntryPosition = tuple[int, int]
+AckedEntries = dict[EntryPosition, tuple[int, int]]
+"""Entries, with the messages of a batch that stay unacknowledged, as bits, and its size."""
 
 
 def mask_to_words(mask: int) -> list[int]:
@@ -50,7 +52,7 @@ class AckTracker:
         self._acked: dict[EntryPosition, int] = {}
         self._sizes: dict[EntryPosition, int] = {}
         self._chunks: dict[EntryPosition, tuple[EntryPosition, ...]] = {}
-        self._single: dict[EntryPosition, tuple[int, int]] = {}
+        self._single: AckedEntries = {}
         self._through: tuple[EntryPosition, int, int] | None = None
 
     @property
@@ -118,14 +120,13 @@ class AckTracker:
         if self._through is None or (self._through[0], -self._through[1]) <= (place, -unacked):
             self._through = place, unacked, size
 
-    def encode_ids(self, id: MessageId, *, through: bool) -> list[MessageIdData]:  # noqa: A002
-        """The ids of an ack of one message alone, or (`through`) of all before it, too."""
+    def find_entries(self, id: MessageId, *, through: bool) -> AckedEntries:  # noqa: A002
+        """The entries of an ack of one message alone, or (`through`) of all before it, too."""
         place = id.ledger_id, id.entry_id
         if id.batch_index < 0:
-            entries = (place,) if through else self.entries_of(id)
-            return [_data(one, 0, 0) for one in entries]
+            return dict.fromkeys((place,) if through else self.entries_of(id), (0, 0))
         size = self._batch_size(id)
-        return [_data(place, ((1 << size) - 1) & ~_acked_bits(id, through=through), size)]
+        return {place: (((1 << size) - 1) & ~_acked_bits(id, through=through), size)}
 
     def add_committed(self, id: MessageId, *, through: bool) -> None:  # noqa: A002 - as everywhere
         """The ack of a message in a transaction took effect: the broker has that one."""
@@ -183,9 +184,15 @@ class AckTracker:
 
     def take_single(self, most: int) -> Iterator[list[MessageIdData]]:
         """What to acknowledge one by one now, in portions."""
-        single, self._single = list(self._single.items()), {}
-        for at in range(0, len(single), most):
-            yield [_data(place, *unacked) for place, unacked in single[at : at + most]]
+        single, self._single = self._single, {}
+        return encode_entries(single, most)
+
+
+def encode_entries(entries: AckedEntries, most: int) -> Iterator[list[MessageIdData]]:
+    """The ids of entries as acks have them, in portions."""
+    rows = list(entries.items())
+    for at in range(0, len(rows), most):
+        yield [_data(place, *unacked) for place, unacked in rows[at : at + most]]
 
 
 def _acked_bits(id: MessageId, *, through: bool) -> int:  # noqa: A002 - as everywhere
