@@ -6,9 +6,6 @@ Its positions are in a file (standalone, sources), in our groups (sinks), in com
 
 from __future__ import annotations
 
-import json
-import urllib.request
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -19,17 +16,9 @@ from tests.brokers import Broker
 from tests.conformance.clients import DEADLINE
 from tests.conformance.clients.confluent import Confluent
 from tests.conformance.clients.kafka_apps import App, properties, wait
+from tests.conformance.clients.kafka_connect import INTERNAL, PLAIN, ConnectWorker
 
 STANDALONE = "org.apache.kafka.connect.cli.ConnectStandalone"
-DISTRIBUTED = "org.apache.kafka.connect.cli.ConnectDistributed"
-PLAIN = {
-    "key.converter": "org.apache.kafka.connect.storage.StringConverter",
-    "value.converter": "org.apache.kafka.connect.storage.StringConverter",
-    "offset.flush.interval.ms": 500,
-    "plugin.discovery": "only_scan",
-}
-INTERNAL = {"config": 1, "offset": 5, "status": 3}
-"""Connect's own topics and their partitions."""
 TOPIC = "file-lines"
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
@@ -128,63 +117,13 @@ def in_order(found: list[str]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-class Worker(App):
-    """A worker of distributed Connect, controlled through its REST API."""
-
-    def __init__(self, broker: Broker, root: Path, version: str) -> None:
-        self.rest = f"http://127.0.0.1:{free_port()}"
-        settings: dict[str, object] = {
-            **PLAIN,
-            "bootstrap.servers": broker.address,
-            "group.id": "connect",
-            "session.timeout.ms": 6000,
-            "heartbeat.interval.ms": 1000,
-            "listeners": self.rest,
-            "scheduled.rebalance.max.delay.ms": 0,
-        }
-        for name, partitions in INTERNAL.items():
-            settings[f"{name}.storage.topic"] = f"connect-{name}s"
-            settings[f"{name}.storage.replication.factor"] = 1
-            if partitions > 1:
-                settings[f"{name}.storage.partitions"] = partitions
-        made = properties(root / "worker.properties", settings)
-        super().__init__(root / "connect", version, DISTRIBUTED, [made], level="warn")
-
-    def request(
-        self, path: str, body: Mapping[str, object] | None = None, method: str = "GET"
-    ) -> object:
-        data = None if body is None else json.dumps(body, default=str).encode()
-        request = urllib.request.Request(
-            f"{self.rest}{path}", data, {"Content-Type": "application/json"}, method=method
-        )
-        with urllib.request.urlopen(request, timeout=DEADLINE) as answer:
-            return json.loads(answer.read() or b"null")
-
-    def serves(self) -> bool:
-        assert self.process.poll() is None, self.output[-4000:]
-        try:
-            return self.request("/connectors") is not None
-        except OSError:
-            return False
-
-    def runs(self, name: str) -> bool:
-        try:
-            status = self.request(f"/connectors/{name}/status")
-        except OSError:
-            return False
-        assert isinstance(status, dict)
-        states = [status["connector"]["state"], *(task["state"] for task in status["tasks"])]
-        assert "FAILED" not in states, status
-        return states == ["RUNNING", "RUNNING"]
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("version", ["3.9.1", "4.3.1"])
 def test_a_distributed_worker_keeps_what_it_is_in_three_compacted_topics(
     own_broker: Broker, tmp_path: Path, version: str
 ):
     append(tmp_path, 0, 300)
-    with Worker(own_broker, tmp_path, version) as worker:
+    with ConnectWorker(own_broker.address, tmp_path, version) as worker:
         wait("the worker", worker.serves)
         for connector in (source(tmp_path), sink(tmp_path)):
             name = connector.pop("name")
@@ -204,7 +143,7 @@ def test_a_distributed_worker_keeps_what_it_is_in_three_compacted_topics(
     own_broker.kill9()
     own_broker.start()
     append(tmp_path, 300, 500)
-    with Worker(own_broker, tmp_path, version) as worker:
+    with ConnectWorker(own_broker.address, tmp_path, version) as worker:
         wait("the worker", worker.serves)
         assert sorted(worker.request("/connectors")) == ["sink", "source"]  # type: ignore[call-overload]
         equal(tmp_path)
