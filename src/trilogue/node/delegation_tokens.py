@@ -9,6 +9,7 @@ from pathlib import Path
 from trilogue.broker.access.delegation_tokens import DelegationTokenLimits, DelegationTokens
 from trilogue.broker.errors import StorageFailed
 from trilogue.node.errors import WRONG_SETTING, StartError
+from trilogue.node.secure.files import write_private
 from trilogue.node.settings.table import Settings
 
 SETTING = "kafka.delegation-token-key"
@@ -43,7 +44,7 @@ class DelegationTokenKey:
         if not self._secret:
             secret = secrets.token_hex(SECRET_BYTES).encode()
             try:
-                _create(self._path, secret)
+                write_private(self._path, secret + b"\n")
             except OSError as error:
                 raise StorageFailed(f"{self._path}: {error.strerror}") from error
             self._secret = secret
@@ -71,20 +72,3 @@ def _read(path: Path) -> bytes:
     if not SECRET_BYTES_MIN <= len(secret) <= SECRET_BYTES_MAX:
         raise ValueError(f"a secret has {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} bytes")
     return secret
-
-
-def _create(path: Path, secret: bytes) -> None:
-    """Create the file, whole and durable before it has its name."""
-    temporary = path.with_name(f"{path.name}.new")
-    temporary.unlink(missing_ok=True)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(secret + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
