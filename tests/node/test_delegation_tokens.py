@@ -82,7 +82,8 @@ def test_a_secret_that_cannot_be_used_ends_the_start(tmp_path, content, mode, re
 
 
 def test_a_secret_that_cannot_be_stored_is_an_error_of_the_request(tmp_path):
-    key = DelegationTokenKey(settings(), tmp_path / "missing")
+    (tmp_path / "file").touch()
+    key = DelegationTokenKey(settings(), tmp_path / "file")
 
     with pytest.raises(StorageFailed, match=KEY_FILE):
         key.read()
