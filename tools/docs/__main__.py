@@ -8,7 +8,16 @@ from __future__ import annotations
 
 import sys
 
-from tools.docs import administration, kafka, limits, pulsar, spark, tubemq, tubemq_web
+from tools.docs import (
+    administration,
+    kafka,
+    kafka_versions,
+    limits,
+    pulsar,
+    spark,
+    tubemq,
+    tubemq_web,
+)
 from tools.docs.blocks import ROOT, Maker, fill, pages
 from tools.docs.decisions import decisions
 from tools.docs.numbers import figures, numbers
@@ -20,6 +29,8 @@ MAKERS: dict[str, Maker] = {
     "broker-settings": kafka.broker_settings,
     "group-settings": kafka.group_settings,
     "kafka-errors": kafka.errors,
+    "kafka-versions": kafka_versions.versions,
+    "kafka-version-differences": kafka_versions.differences,
     "pulsar-commands": pulsar.commands,
     "pulsar-sent": pulsar.sent,
     "pulsar-errors": pulsar.errors,

@@ -438,6 +438,8 @@ class TransactionCoordinator:
     def _find(
         self, transactional_id: str, identity: ProducerIdentity, *, ending: bool = False
     ) -> Transaction:
+        if not transactional_id:
+            raise InvalidRequest("the transactional id is empty")
         transaction = self.table.find_by_id(transactional_id)
         if transaction is None:
             raise UnknownProducerMapping("the transactional id is not known")

@@ -278,6 +278,7 @@ async def test_what_does_not_fit_the_state_is_refused():
         assert await writer.init(timeout_ms=0) == WRONG_TIMEOUT
         assert await writer.init(timeout_ms=900_001) == WRONG_TIMEOUT
         assert await Writer(rig.peer(), name="").init() == 42
+        assert await Writer(rig.peer(), name="").end() == 42
         assert await writer.init() == 0
 
         assert await writer.end() == INVALID_STATE
