@@ -118,11 +118,15 @@ FIGURES = (
 
 def figures(results: Path = RESULTS) -> str:
     """The few rows of the README, from the newest run beside Kafka."""
-    runs = newest_runs(results, KAFKA)
+    names = {name for name, *_ in FIGURES}
+    runs = [
+        (result, {row["name"]: row["median"] for row in rows})
+        for _, result, rows in newest_runs(results, KAFKA)
+        if names & {row["name"] for row in rows}
+    ]
     if not runs:
         return NONE
-    result = runs[0][1]
-    by_name = {row["name"]: row["median"] for _, _, rows in runs for row in rows}
+    result, by_name = runs[0]
     columns = (KAFKA, KAFKA_DEFAULT, TRILOGUE)
     lines = [
         (
