@@ -9,7 +9,7 @@ import asyncio
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from trilogue.client.errors import ClientError, ServerUnreachable
 from trilogue.client.kafka.cluster import KafkaCluster, TopicMetadata
@@ -35,10 +35,12 @@ from trilogue.client.kafka.producer.batch import (
 )
 from trilogue.client.kafka.producer.partitioner import TopicPartitioner
 from trilogue.client.kafka.producer.sender import Sender
-from trilogue.client.kafka.producer.transactions import Transaction, TransactionManager
 from trilogue.client.lifecycle import AsyncCloseable
 from trilogue.entry.header import HEADER_SIZE
 from trilogue.wire.kafka.errors import ErrorCode
+
+if TYPE_CHECKING:  # loaded with the first transactional id
+    from trilogue.client.kafka.producer.transactions import Transaction, TransactionManager
 
 Octets = bytes | bytearray | memoryview | str | None
 HeaderPairs = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
@@ -76,6 +78,8 @@ class Producer(AsyncCloseable):
         self._accumulator = Accumulator(options)
         self._transactions: TransactionManager | None = None
         if options.transactional_id is not None:
+            from trilogue.client.kafka.producer.transactions import TransactionManager
+
             self._transactions = TransactionManager(
                 cluster,
                 options.transactional_id,
@@ -314,6 +318,8 @@ class Producer(AsyncCloseable):
 
     def transaction(self) -> Transaction:
         """Return the next transaction; one after the other."""
+        from trilogue.client.kafka.producer.transactions import Transaction
+
         return Transaction(self, self._manager())
 
     def _manager(self) -> TransactionManager:

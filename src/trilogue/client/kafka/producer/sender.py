@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from trilogue.client.deadline_timer import DeadlineTimer
 from trilogue.client.errors import ClientError, ConnectionLost, ServerUnreachable, Unsupported
@@ -35,7 +35,6 @@ from trilogue.client.kafka.producer.batch import (
     ProducerBatch,
     ProducerIdentity,
 )
-from trilogue.client.kafka.producer.transactions import TransactionManager
 from trilogue.client.tasks import BackgroundTasks
 from trilogue.wire.errors import WireError
 from trilogue.wire.kafka.errors import ErrorCode
@@ -50,6 +49,9 @@ from trilogue.wire.kafka.transactions.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
+
+if TYPE_CHECKING:
+    from trilogue.client.kafka.producer.transactions import TransactionManager
 
 log = logging.getLogger("trilogue.client.kafka")
 PRODUCE: Final = 0
