@@ -6,27 +6,33 @@
     python -m tools.pulsar_suites report --ours ours.json --real real.json
 
 Suites: `python` (apache/pulsar-client-python, needs fastavro and testcontainers beside
-pulsar-client), `go` (apache/pulsar-client-go), `rust` (streamnative/pulsar-rs, needs protoc). They
-want their server on ports 6650 and 8080 of localhost: the run makes itself a network of its own
-(`unshare --net`, as root), so that nothing else is in the way. What needs security or transactions
-is left out; nothing of the suites is changed.
+pulsar-client), `go` (apache/pulsar-client-go; with `--package` its administration, oauth2 …),
+`rust` (streamnative/pulsar-rs, needs protoc). They want their server on ports 6650, 6651, 8080 and
+8443 of localhost: the run makes itself a network of its own (`unshare --net`, as root), so that
+nothing else is in the way. The server has the users, certificates and permissions that the scripts
+of the Go suite give theirs (`--plain`: none of them, and what needs security is left out). Nothing
+of the suites is changed.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
+import jwt
 from tests.server import start_server
 
 from tools.servers.pulsar import RealPulsar
@@ -35,7 +41,6 @@ from tools.suites import FAILED, PASSED, SKIPPED, Results, enter_own_network, no
 SECURITY = re.compile(
     r"TLS|HTTPS|tls_|[Aa]uth(?!or)|OAuth|oauth|CAError|Basic|Certificate|certificate"
 )
-TRANSACTIONS = re.compile(r"Txn|Transaction|transaction")
 TELLING = (
     r"Error:\s+(.*(?:\n\s+(?:expected|actual) *:.*)*)", r"panicked at .*\n(.*)",
     r"^(?:\w+\.)*(\w*(?:Error|Exception|Busy|Timeout|Refused)\b.*)$", r"^(panic: .*)$",
@@ -44,27 +49,122 @@ PYTHON_FILES = [
     "custom_logger_test", "debug_logger_test", "interrupted_test", "pulsar_test", "schema_test",
     "table_view_test", "reader_test", "asyncio_test",
 ]  # fmt: skip
-TENANTS = {"public": ["public/default", "public/default-2"], "private": ["private/auth"]}
+NAMESPACES = {  # and who may produce and consume there
+    "public/default": "anonymous", "public/default-2": "anonymous",
+    "private/auth": "token-principal",
+}  # fmt: skip
+HOST = "127.0.0.1"
+READY = "http://localhost:8080/admin/v2/brokers/ready"
+
+
+@dataclass(frozen=True)
+class Identities:
+    """Keys and certificates of a suite: its own where it has some, otherwise those of Go's."""
+
+    certificates: Path
+    secret: Path  # of tokens, HS256
+    password: str = "123456"  # of `admin`
+
+    def token(self, user: str) -> str:
+        return jwt.encode({"sub": user}, self.secret.read_bytes(), "HS256", headers={"typ": None})
+
+    def of_trilogue(self, folder: Path) -> dict[str, object]:
+        """The settings of a Trilogue that knows them."""
+        users = folder / "users"
+        users.touch(mode=0o600)
+        users.write_text(f"admin:{self.password}\n")
+        return {
+            "access.authenticate": True,
+            "access.authorize": True,
+            "access.anonymous": "anonymous",
+            "access.super-users": "User:localhost;User:superUser;User:admin",
+            "access.users-file": users,
+            "access.token-key": self.secret,
+            "tls.certificate": self.certificates / "broker-cert.pem",
+            "tls.key": self.certificates / "broker-key.pem",
+            "tls.client-ca": self.certificates / "cacert.pem",
+            "tls.client-certificates": "optional",
+            "tls.principal-rules": "RULE:^.*?CN=([^,]+).*$/$1/,DEFAULT",
+        }
+
+    def of_pulsar(self, folder: Path) -> dict[str, object]:
+        """The same for a real Pulsar, as in `integration-tests/conf/standalone.conf`."""
+        passwords = folder / "htpasswd"
+        made = ["openssl", "passwd", "-apr1", self.password]
+        digest = subprocess.run(made, check=True, capture_output=True, text=True).stdout
+        passwords.write_text(f"admin:{digest}")
+        provider = "org.apache.pulsar.broker.authentication.AuthenticationProvider"
+        own = "org.apache.pulsar.client.impl.auth.AuthenticationTls"
+        certificate = {
+            "tlsCertFile": str(self.certificates / "client-cert.pem"),
+            "tlsKeyFile": str(self.certificates / "client-key.pem"),
+        }
+        return {
+            "brokerServicePortTls": 6651,
+            "webServicePortTls": 8443,
+            "tlsCertificateFilePath": self.certificates / "broker-cert.pem",
+            "tlsKeyFilePath": self.certificates / "broker-key.pem",
+            "tlsTrustCertsFilePath": self.certificates / "cacert.pem",
+            "anonymousUserRole": "anonymous",
+            "authenticationEnabled": "true",
+            "authenticationProviders": ",".join(
+                f"{provider}{x}" for x in ("Tls", "Token", "Basic")
+            ),
+            "authorizationEnabled": "true",
+            "tokenSecretKey": f"file://{self.secret}",
+            "basicAuthConf": f"file://{passwords}",
+            "superUserRoles": "localhost,superUser,admin",
+            "brokerClientTlsEnabled": "true",
+            "brokerClientTrustCertsFilePath": self.certificates / "cacert.pem",
+            "brokerClientAuthenticationPlugin": own,
+            "brokerClientAuthenticationParameters": json.dumps(certificate),
+        }
+
+
+def identities(suite: str, folder: Path) -> Identities:
+    """The identities of a suite; a token is put where the Python suite reads one."""
+    root = folder.absolute()
+    if suite == "go":
+        return Identities(
+            root / "integration-tests/certs", root / "integration-tests/tokens/secret.key"
+        )
+    secret = Path(tempfile.mkdtemp()) / "secret.key"
+    secret.write_bytes(os.urandom(32))
+    made = Identities(root / "tests/test-conf", secret)
+    if suite == "python":
+        (root / "tests/.test-token.txt").write_text(made.token("token-principal"))
+    return made
 
 
 @contextmanager
-def server(name: str) -> Iterator[str]:
+def server(name: str, known: Identities | None) -> Iterator[str]:
     """One on the ports that the suites want, with the tenants that their scripts make."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as text:
+        folder = Path(text)
         if name == "pulsar":
-            settings = {"webServicePort": 8080}
-            real = RealPulsar(Path(folder), port=6650, heap="1g", direct="2g", settings=settings)
+            settings: dict[str, object] = {"webServicePort": 8080}
+            if known:
+                settings |= {"advertisedAddress": "localhost", **known.of_pulsar(folder)}
+            real = RealPulsar(folder, port=6650, heap="1g", direct="2g", settings=settings)
             real.http_port = 8080
-            real.start()
+            if known:
+                real.launch()
+                wait_until_ready(real)
+            else:
+                real.start()
             stop = real.kill9
         else:
-            ours = start_server(
-                Path(folder) / "data",
-                listen={"pulsar": "127.0.0.1:6650", "http": "127.0.0.1:8080"},
-            )
+            listen = {"pulsar": f"{HOST}:6650", "http": f"{HOST}:8080"}
+            settings = {}
+            if known:
+                listen |= {"pulsar-ssl": f"{HOST}:6651", "https": f"{HOST}:8443"}
+                advertised = {"pulsar": "localhost:6650", "pulsar-ssl": "localhost:6651"}
+                settings = {f"advertise.{each}": name for each, name in advertised.items()}
+                settings |= known.of_trilogue(folder)
+            ours = start_server(folder / "data", listen=listen, settings=settings)
             stop = ours.kill9
         try:
-            make_tenants()
+            make_tenants(known)
             yield name
         finally:
             if name != "pulsar":
@@ -72,18 +172,39 @@ def server(name: str) -> Iterator[str]:
             stop()
 
 
-def make_tenants() -> None:
-    for tenant, namespaces in TENANTS.items():
-        put(f"tenants/{tenant}", {"adminRoles": [], "allowedClusters": ["standalone"]})
-        for namespace in namespaces:
-            put(f"namespaces/{namespace}", {"replication_clusters": ["standalone"]})
+def wait_until_ready(real: RealPulsar) -> None:
+    """Wait for the namespace that a standalone makes last; its tests' probe has no login."""
+    for _ in range(600):
+        if not real.alive:
+            raise RuntimeError(f"pulsar ended before it answered:\n{real.output[-2000:]}")
+        with suppress(OSError):
+            urllib.request.urlopen(
+                "http://localhost:8080/admin/v2/brokers/ready", timeout=5
+            ).close()
+            return
+        time.sleep(0.2)
+    raise RuntimeError("pulsar did not answer within 120 s")
 
 
-def put(path: str, body: object) -> None:
+def make_tenants(known: Identities | None) -> None:
+    admins = ["anonymous"] if known else []
+    for namespace, role in NAMESPACES.items():
+        tenant = {"adminRoles": admins, "allowedClusters": ["standalone"]}
+        admins = [] if namespace == "public/default-2" else admins
+        send("PUT", f"tenants/{namespace.split('/')[0]}", known, tenant)
+        send("PUT", f"namespaces/{namespace}", known, {"replication_clusters": ["standalone"]})
+        if known:
+            granted = f"namespaces/{namespace}/permissions/{role}"
+            send("POST", granted, known, ["produce", "consume"])
+
+
+def send(method: str, path: str, known: Identities | None, body: object = None) -> None:
     request = urllib.request.Request(
-        f"http://localhost:8080/admin/v2/{path}", json.dumps(body).encode(), method="PUT"
+        f"http://localhost:8080/admin/v2/{path}", json.dumps(body).encode(), method=method
     )
     request.add_header("Content-Type", "application/json")
+    if known:
+        request.add_header("Authorization", f"Bearer {known.token('superUser')}")
     try:
         urllib.request.urlopen(request, timeout=20).close()
     except urllib.error.HTTPError as error:
@@ -92,35 +213,33 @@ def put(path: str, body: object) -> None:
 
 
 def left_out(test: str) -> str:
-    if SECURITY.search(test):
-        return "security"
-    return "transactions" if TRANSACTIONS.search(test) else ""
+    return "security" if SECURITY.search(test) else ""
 
 
-def go(folder: Path, wanted: str, seconds: float) -> Results:
-    program = folder.absolute() / "suite.test"
+def go(folder: Path, chosen: argparse.Namespace) -> Results:
+    where = folder / chosen.package
+    program = where.absolute() / "suite.test"
     tool = shutil.which("go") or "/usr/local/go/bin/go"
     if not program.exists():
-        subprocess.run([tool, "test", "-c", "-o", program, "./pulsar"], cwd=folder, check=True)
-    where = folder / "pulsar"
+        subprocess.run([tool, "test", "-c", "-o", program, "."], cwd=where, check=True)
     _, listed = run([str(program), "-test.list", "^Test"], where, 60)
     results: Results = {}
     for test in listed.split():
-        if not re.search(wanted, test):
+        if not re.search(chosen.only, test):
             continue
-        if why := left_out(test):
+        if chosen.plain and (why := left_out(test)):
             results[test] = {"result": SKIPPED, "why": why}
             continue
         began = time.monotonic()
-        limit = f"-test.timeout={seconds:.0f}s"
+        limit = f"-test.timeout={chosen.seconds:.0f}s"
         command = [str(program), f"-test.run=^{test}$", "-test.v", limit]
-        code, output = run(command, where, seconds + 10)
+        code, output = run(command, where, chosen.seconds + 10)
         skipped = f"--- SKIP: {test} " in output
         noted(results, test, SKIPPED if skipped else PASSED if code == 0 else FAILED, began, output)
     return results
 
 
-def rust(folder: Path, wanted: str, seconds: float) -> Results:
+def rust(folder: Path, chosen: argparse.Namespace) -> Results:
     features = ["--no-default-features", "--features", "compression,tokio-runtime,admin-api"]
     command = ["cargo", "test", "--lib", *features]
     built = subprocess.run(
@@ -131,19 +250,19 @@ def rust(folder: Path, wanted: str, seconds: float) -> Results:
     _, listed = run([program, "--list"], folder, 60)
     results: Results = {}
     for test in re.findall(r"^(\S+): test$", listed, re.MULTILINE):
-        if not re.search(wanted, test):
+        if not re.search(chosen.only, test):
             continue
-        if why := left_out(test):
+        if chosen.plain and (why := left_out(test)):
             results[test] = {"result": SKIPPED, "why": why}
             continue
         began = time.monotonic()
-        code, output = run([program, "--exact", test, "--nocapture"], folder, seconds)
+        code, output = run([program, "--exact", test, "--nocapture"], folder, chosen.seconds)
         skipped = "1 ignored" in output
         noted(results, test, SKIPPED if skipped else PASSED if code == 0 else FAILED, began, output)
     return results
 
 
-def python(folder: Path, wanted: str, seconds: float) -> Results:
+def python(folder: Path, chosen: argparse.Namespace) -> Results:
     where = folder / "tests"
     script = (
         "import sys, unittest, importlib\n"
@@ -157,13 +276,13 @@ def python(folder: Path, wanted: str, seconds: float) -> Results:
     _, listed = run([sys.executable, "-c", script, *PYTHON_FILES], where, 60)
     results: Results = {}
     for test in re.findall(r"^\w+_test\.\S+$", listed, re.MULTILINE):
-        if not re.search(wanted, test):
+        if not re.search(chosen.only, test):
             continue
-        if why := left_out(test):
+        if chosen.plain and (why := left_out(test)):
             results[test] = {"result": SKIPPED, "why": why}
             continue
         began = time.monotonic()
-        _, output = run([sys.executable, "-m", "unittest", "-v", test], where, seconds)
+        _, output = run([sys.executable, "-m", "unittest", "-v", test], where, chosen.seconds)
         skipped = "OK (skipped" in output
         passed = re.search(r"^OK$", output, re.MULTILINE)  # the library may crash when it ends
         noted(results, test, SKIPPED if skipped else PASSED if passed else FAILED, began, output)
@@ -179,6 +298,8 @@ def main() -> None:
     parser.add_argument("suite", choices=["go", "python", "rust", "report"])
     parser.add_argument("folder", type=Path, nargs="?")
     parser.add_argument("--server", choices=["trilogue", "pulsar"], default="trilogue")
+    parser.add_argument("--plain", action="store_true", help="a server without security")
+    parser.add_argument("--package", default="pulsar", help="of the Go suite")
     parser.add_argument("--only", default="", help="a regular expression")
     parser.add_argument("--seconds", type=float, default=60.0, help="of each test at most")
     parser.add_argument("--out", type=Path)
@@ -187,12 +308,13 @@ def main() -> None:
     chosen = parser.parse_args()
     if chosen.suite == "report":
         ours, real = (json.loads(each.read_text()) for each in (chosen.ours, chosen.real))
-        report(ours, real, "Pulsar", left_out)
+        report(ours, real, "Pulsar", left_out if chosen.plain else lambda _: "")
         return
     enter_own_network("tools.pulsar_suites")
-    with server(chosen.server):
+    known = None if chosen.plain else identities(chosen.suite, chosen.folder)
+    with server(chosen.server, known):
         suite = {"go": go, "rust": rust, "python": python}[chosen.suite]
-        results = suite(chosen.folder, chosen.only, chosen.seconds)
+        results = suite(chosen.folder, chosen)
     if chosen.out:
         chosen.out.write_text(json.dumps(results, indent=1) + "\n")
 

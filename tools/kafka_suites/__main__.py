@@ -13,8 +13,8 @@ beside it `toxiproxy-server`, which is github.com/Shopify/toxiproxy/v2/cmd/serve
 module or the crate, which has its tests. `--python` is an
 interpreter with what a suite in Python wants: pytest, pytest-timeout, pytest-asyncio, pytest-mock,
 docker, the client itself. They want their server on port 9092: the run makes itself a network of
-its own (`unshare --net`, as root). What needs security, transactions or share groups is left out;
-nothing of the suites is changed.
+its own (`unshare --net`, as root). What needs share groups is left out, and what needs security
+without `--secured` (`aiokafka`, `kafkajs`); nothing of the suites is changed.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ import argparse
 import json
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from tests.server import start_server
@@ -44,6 +46,7 @@ from tools.kafka_suites.programs import (
     librdkafka,
 )
 from tools.kafka_suites.rust import rskafka
+from tools.kafka_suites.secured import SECURED
 from tools.servers.java import jars
 from tools.servers.kafka import RealKafka
 from tools.suites import enter_own_network, report
@@ -63,6 +66,7 @@ SCRIPTS = {
     "kafka-run-class.sh": "",
     "kafka-topics.sh": "org.apache.kafka.tools.TopicCommand",
     "kafka-configs.sh": "kafka.admin.ConfigCommand",
+    "kafka-acls.sh": "kafka.admin.AclCommand",
 }
 
 
@@ -72,17 +76,19 @@ def server(name: str, suite: str, log: Path, job: Run) -> Iterator[None]:
     delay_ms = 0 if job.quick else 3_000  # Kafka's default: some full tests count on it
     cluster = cluster_of(suite)
     auto_create = job.auto_create and cluster.auto_create
+    secured = SECURED[suite] if job.secured else None
     with tempfile.TemporaryDirectory() as folder:
         if name == "trilogue":
             ours = start_server(
                 Path(folder) / "data",
-                listen={"kafka": ADDRESS},
+                listen={"kafka": ADDRESS, **(secured.listen() if secured else {})},
                 settings={
                     "topics.default-partitions": cluster.partitions,
                     "groups.initial-delay": f"{delay_ms}ms",
                     "groups.session-timeout-min": "1s",
                     "topics.auto-create": auto_create,
                     **cluster.ours,
+                    **(secured.of_trilogue(Path(folder), job.folder) if secured else {}),
                 },
             )
             stop, output = ours.kill9, ours.log_file
@@ -93,13 +99,25 @@ def server(name: str, suite: str, log: Path, job: Run) -> Iterator[None]:
                 "group.initial.rebalance.delay.ms": delay_ms,
                 "auto.create.topics.enable": str(auto_create).lower(),
                 **cluster.real,
+                **(secured.of_kafka(Path(folder), job.folder) if secured else {}),
             }
             if name.startswith("3."):
                 settings["group.coordinator.rebalance.protocols"] = "classic,consumer"
-            real = RealKafka(Path(folder), version=name, port=9092, settings=settings)
+            real = RealKafka(
+                Path(folder),
+                version=name,
+                port=9092,
+                settings=settings,
+                secured=secured.addresses() if secured else None,
+            )
             real.start()
             stop, output = real.kill9, Path(folder) / "output"
         try:
+            for mechanism, user, password in secured.scram if secured else ():
+                alter = ["--bootstrap-server", ADDRESS, "--alter", "--entity-type", "users"]
+                added = f"{mechanism}=[password={password}]"
+                what = [*alter, "--entity-name", user, "--add-config", added]
+                subprocess.run([job.tools / "bin/kafka-configs.sh", *what], check=True)
             yield
         finally:
             stop()
@@ -127,6 +145,7 @@ def main() -> None:
     parser.add_argument("--consumer", action="store_true", help="groups of KIP-848")
     parser.add_argument("--no-auto-create", action="store_true", help="of topics")
     parser.add_argument("--full", action="store_true", help="librdkafka: not in quick mode")
+    parser.add_argument("--secured", action="store_true", help="with TLS, logins and ACLs")
     parser.add_argument("--seconds", type=float, default=120.0, help="of each test at most")
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--log", type=Path, default=Path("/tmp/kafka-suites-server.log"))
@@ -136,7 +155,7 @@ def main() -> None:
     chosen = parser.parse_args()
     if chosen.suite == "report":
         ours, real = (json.loads(each.read_text()) for each in (chosen.ours, chosen.real))
-        report(ours, real, "Kafka", left_out)
+        report(ours, real, "Kafka", partial(left_out, secured=chosen.secured))
         return
     enter_own_network("tools.kafka_suites")
     version = chosen.says if chosen.server == "trilogue" else chosen.server
@@ -152,6 +171,7 @@ def main() -> None:
         consumer=chosen.consumer,
         auto_create=not chosen.no_auto_create,
         quick=not chosen.full,
+        secured=chosen.secured,
     )
     if chosen.out and chosen.out.exists():
         job.results.update(json.loads(chosen.out.read_text()))

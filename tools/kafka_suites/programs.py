@@ -14,7 +14,7 @@ from tools.suites import FAILED, PASSED, SKIPPED, Results, note, run
 
 ADDRESS = "127.0.0.1:9092"
 SECURITY = re.compile(r"(?i)ssl|sasl|acl|scram|oauth|tls|auth(?!or)|gssapi|kerberos|delegation")
-TRANSACTIONS = re.compile(r"(?i)txn|transact|eos|aborted|isolation")
+KERBEROS = re.compile(r"(?i)gssapi|kerberos")
 SHARE = re.compile(r"(?i)share")
 TELLING = (
     r"TEST FAILURE.*\n(?:###.*\n)?(.*)",
@@ -32,7 +32,8 @@ class Run:
 
     `wanted` is a regular expression of names, `version` the Kafka version that the suite assumes,
     `tools` holds Kafka's own scripts, `consumer` selects KIP-848 groups, `auto_create`
-    whether the server makes topics by itself, `quick` that librdkafka may do less in some tests.
+    whether the server makes topics by itself, `quick` that librdkafka may do less in some tests,
+    `secured` that the server has the listeners and users of the suite (secured.py).
     """
 
     folder: Path
@@ -44,13 +45,14 @@ class Run:
     consumer: bool = False
     auto_create: bool = True
     quick: bool = True
+    secured: bool = False
     results: Results = field(default_factory=dict)
 
     def takes(self, test: str) -> bool:
         """Whether it is to be run, and was not yet; a reason to leave it out is noted."""
         if not re.search(self.wanted, test) or test in self.results:
             return False
-        if why := left_out(test):
+        if why := left_out(test, secured=self.secured):
             self.results[test] = {"result": SKIPPED, "why": why}
         return not why
 
@@ -58,10 +60,9 @@ class Run:
         note(self.results, test, result, seconds, output, telling=TELLING)
 
 
-def left_out(test: str) -> str:
+def left_out(test: str, *, secured: bool = False) -> str:
     for words, why in (
-        (SECURITY, "security"),
-        (TRANSACTIONS, "transactions"),
+        (KERBEROS, "Kerberos") if secured else (SECURITY, "security"),
         (SHARE, "share groups"),
     ):
         if words.search(test):
@@ -73,7 +74,14 @@ def aiokafka(job: Run) -> None:
     image = f"aiokafka:2.13_{job.version}"
     folders = ("coordinator", "record")  # use no server, and have names that differ each time
     files = ["tests", *(f"--ignore=tests/{each}" for each in folders)]
-    pytest(job, files, {"SUITE_IMAGE": image}, [f"--docker-image={image}", "--no-pull", APPEND])
+    admin = job.tools / "admin.properties"
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    admin.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+        f'sasl.jaas.config={module} required username="admin" password="admin";\n'
+    )
+    more = {"SUITE_IMAGE": image, "SUITE_TOOLS": str(job.tools / "bin"), "SUITE_ADMIN": str(admin)}
+    pytest(job, files, more, [f"--docker-image={image}", "--no-pull", APPEND])
 
 
 def kafka_python(job: Run) -> None:
@@ -151,7 +159,7 @@ def kafkajs(job: Run) -> None:
                 continue
             for each in json.loads(outcome.read_text())["testResults"][0]["assertionResults"]:
                 test = f"{name}::{each['fullName']}"
-                why = left_out(test)
+                why = left_out(test, secured=job.secured)
                 if why or each["status"] not in (PASSED, FAILED):
                     job.results[test] = {"result": SKIPPED, "why": why or each["status"]}
                     continue

@@ -228,7 +228,12 @@ def _make_authorizer(settings: Settings, broker: Broker) -> Authorizer:
         except UnknownNamespace:
             return ()
 
-    authorizer = AclAuthorizer(broker.acls, super_users(settings), tenant_admins=tenant_admins)
+    authorizer = AclAuthorizer(
+        broker.acls,
+        super_users(settings),
+        tenant_admins=tenant_admins,
+        allow_without_acl=settings.switch("access.allow-without-acl"),
+    )
     namespaces.tenant_listeners.append(authorizer.move)
     if settings.switch("access.authorize"):
         return authorizer

@@ -69,6 +69,29 @@ def test_nothing_is_allowed_without_an_acl(authorizer):
     assert not authorizer.allowed_on_any(ALICE, WRITE, TOPIC)
 
 
+def test_without_an_acl_everyone_is_allowed_where_the_setting_is(house, add):
+    authorizer = AclAuthorizer(house.broker.acls, allow_without_acl=True)
+    assert allowed(authorizer, WRITE)
+    assert authorizer.allowed(ANONYMOUS, Operation.ALTER, CLUSTER)
+    assert authorizer.allowed_on_any(BOB, WRITE, TOPIC)
+    assert allowed(authorizer, READ, "public/default", kind=NAMESPACE)
+
+    add(acl(principal=BOB))
+
+    assert not allowed(authorizer, READ)
+    assert not allowed(authorizer, DESCRIBE)
+    assert allowed(authorizer, READ, principal=BOB)
+    assert allowed(authorizer, READ, ORDERS + "-2")
+    assert not allowed(authorizer, ALL, "public/default", kind=NAMESPACE)  # has the topic
+    assert allowed(authorizer, ALL, "public/other", kind=NAMESPACE)
+    assert authorizer.allowed_on_any(ALICE, WRITE, TOPIC)
+
+    add(acl(name="*", operation=ALL, allow=False))
+
+    assert not authorizer.allowed_on_any(ALICE, WRITE, TOPIC)
+    assert not allowed(authorizer, READ, "public/default", kind=NAMESPACE)
+
+
 def test_super_users_may_do_everything(authorizer, add):
     add(acl(principal=ANY_USER, operation=ALL, allow=False))
 

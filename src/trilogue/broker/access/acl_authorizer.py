@@ -4,12 +4,14 @@ Nothing is allowed that no ACL allows, and one ACL that denies is stronger than 
 permission to READ, WRITE, DELETE or ALTER is one to DESCRIBE; one to ALTER_SETTINGS is one to
 DESCRIBE_SETTINGS. WRITE on any topic permits idempotent producers (KIP-679). Super users may do
 everything, and the administrators of a tenant everything within it: these are the admin roles of
-Pulsar's tenants, which no list has.
+Pulsar's tenants, which no list has. Where `allow_without_acl` is set, everyone may do everything
+with a resource that no ACL is about (Kafka's allow.everyone.if.no.acl.found).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import chain
 
 from trilogue.broker.access.acls import ANY_HOST, ANY_NAME, ANY_USER, Acl, AclStore, Pattern
 from trilogue.broker.access.authorizer import Operation, Principal, Resource, ResourceKind
@@ -44,11 +46,13 @@ class AclAuthorizer:
         super_users: Collection[Principal] = (),
         *,
         tenant_admins: Callable[[str], Collection[str]] = lambda _tenant: (),
+        allow_without_acl: bool = False,
     ) -> None:
         self.generation = 1
         self.acls = acls
         self.super_users = frozenset(super_users)
         self._tenant_admins = tenant_admins
+        self._allow_without_acl = allow_without_acl
         acls.listeners.append(self.move)
 
     def move(self) -> None:
@@ -62,10 +66,12 @@ class AclAuthorizer:
         if principal in self.super_users:
             return True
         kind, name = resource
-        if kind is ResourceKind.NAMESPACE:
-            found = self.acls.find_covering(ResourceKind.TOPIC, f"{name}/")
-        else:
-            found = self.acls.find(kind, name)
+        found = self._find(kind, name)
+        if self._allow_without_acl:
+            first = next(found, None)
+            if first is None:
+                return kind is not ResourceKind.NAMESPACE or not self._has_acl_within(name)
+            found = chain((first,), found)
         verdict = _decide(found, principal, operation, host)
         if verdict is None and kind in _BY_TENANT:
             tenant = name.partition("/")[0]
@@ -73,6 +79,16 @@ class AclAuthorizer:
         if not verdict and operation is Operation.IDEMPOTENT_WRITE:
             return self.allowed_on_any(principal, Operation.WRITE, ResourceKind.TOPIC, host)
         return bool(verdict)
+
+    def _find(self, kind: ResourceKind, name: str) -> Iterator[Acl]:
+        if kind is ResourceKind.NAMESPACE:
+            return self.acls.find_covering(ResourceKind.TOPIC, f"{name}/")
+        return self.acls.find(kind, name)
+
+    def _has_acl_within(self, namespace: str) -> bool:
+        """Return whether an ACL is about some topics of a namespace or a tenant."""
+        prefix = f"{namespace}/"
+        return any(acl.name.startswith(prefix) for acl in self.acls.of_kind(ResourceKind.TOPIC))
 
     def allowed_on_any(
         self, principal: Principal, operation: Operation, kind: ResourceKind, host: str = ""
@@ -85,6 +101,8 @@ class AclAuthorizer:
             return True
         mine = [acl for acl in self.acls.of_kind(kind) if _concerns(acl, principal, host)]
         denied = [acl for acl in mine if not acl.allow and acl.operation in _FORBIDDING[operation]]
+        if self._allow_without_acl and not any(acl.name == ANY_NAME for acl in denied):
+            return True  # on a resource without ACLs
         return any(
             acl.allow
             and acl.operation in _PERMITTING[operation]

@@ -22,6 +22,13 @@ ACCESS: tuple[Setting, ...] = (
         "Clients may do only what ACLs allow, at every listener; super users may do everything.",
     ),
     Setting(
+        "access.allow-without-acl",
+        Kind.SWITCH,
+        "false",
+        "Everyone may do everything with a topic, group, or other resource that no ACL is about, "
+        "the cluster included: Kafka's `allow.everyone.if.no.acl.found`.",
+    ),
+    Setting(
         "access.super-users",
         Kind.TEXT,
         "",
