@@ -29,6 +29,8 @@ def narrowed(field: Field) -> st.SearchStrategy[object] | None:
     """kio maps codes to an enum and milliseconds to times: only values that these can hold."""
     if field.name.endswith("error_code"):
         return st.sampled_from([int(code) for code in KioErrorCode])
+    if re.match("(issue|expiry|max)_timestamp", field.name):  # of delegation tokens
+        return st.integers(0, 0x7FFFFFFF)
     if re.search("_ms$|timestamp$", field.name):
         return st.integers(-1, 0x7FFFFFFF)
     return None
@@ -58,6 +60,9 @@ def test_kio_has_what_this_oracle_needs():
             ("OffsetFetch", 1), ("CreateTopics", 2), ("DeleteTopics", 1), ("DescribeConfigs", 1),
             ("OffsetForLeaderEpoch", 2), ("AlterReplicaLogDirs", 1), ("DescribeLogDirs", 1),
             ("DescribeAcls", 1), ("CreateAcls", 1), ("DeleteAcls", 1), ("WriteTxnMarkers", 1),
+            ("CreateDelegationToken", 1), ("RenewDelegationToken", 1),
+            ("ExpireDelegationToken", 1), ("DescribeDelegationToken", 1),
+            ("CommitTransactions", 1), ("DescribeCommittedBatch", 1),  # ours alone
         ]
         for kind in ("Request", "Response")
         for version in range(first)
