@@ -4,6 +4,9 @@
     Pulsar    over its quota of sends a connection is not read; of messages, it is sent none
     TubeMQ    over its quota of sends a connection is not read; gets are answered with 452
 
+The publish rate of a topic (broker/quotas/topic_rates.py) ends in the same wait. Such a wait looks
+again now and then, and ends early when the rate was changed.
+
 Nothing is refused and no connection is closed. A debt of more than a few seconds is served in
 parts, one after each further use, so that no client takes its connection for dead.
 """
@@ -16,9 +19,14 @@ from typing import Protocol
 
 from trilogue.broker.quotas.quotas import NO_BUCKETS, ClientBuckets, QuotaKind, Quotas
 from trilogue.broker.quotas.token_bucket import TokenBucket
+from trilogue.broker.quotas.topic_rates import (
+    RATE_CHECK_S,
+    WAIT_MIN_S,
+    PartitionRates,
+    RateLimiter,
+)
 from trilogue.gateway.stream import STOP_QUOTA
 
-WAIT_MIN_S = 0.001  # a smaller debt is left for the next request
 WAIT_MAX_S = 10.0  # at once: clients time out after 30 s
 
 
@@ -35,7 +43,7 @@ class PausedStream(Protocol):
 class QuotaWait:
     """A wait of one connection. It grows while the client uses more, and `end` is called once."""
 
-    __slots__ = ("_begin", "_end", "_loop", "_timer", "_until_s")
+    __slots__ = ("_begin", "_end", "_limiters", "_loop", "_timer", "_until_s")
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, begin: Callable[[], None], end: Callable[[], None]
@@ -45,11 +53,16 @@ class QuotaWait:
         self._end = end
         self._timer: asyncio.TimerHandle | None = None
         self._until_s = 0.0
+        self._limiters: dict[RateLimiter, float] = {}  # until when it waits for each at most
 
     @property
     def left_s(self) -> float:
         """How many seconds the wait still lasts; 0 without one."""
-        return max(0.0, self._until_s - self._loop.time())
+        now_s = self._loop.time()
+        left_s = max(0.0, self._until_s - now_s)
+        for limiter, until_s in self._limiters.items():
+            left_s = max(left_s, min(limiter.wait_s(now_s), until_s - now_s))
+        return left_s
 
     def extend(self, wait_s: float) -> None:
         """Wait for so many seconds from now on, unless the wait is longer already."""
@@ -61,6 +74,18 @@ class QuotaWait:
         if self._timer is None:
             self._timer = self._loop.call_at(until_s, self._over)
 
+    def count_published(self, limiter: RateLimiter, messages: int, size: int) -> None:
+        """Count messages against the rate of a topic, and wait while there is a debt."""
+        now_s = self._loop.time()
+        wait_s = limiter.count(messages, size, now_s)
+        if not wait_s:
+            return
+        self._limiters[limiter] = now_s + WAIT_MAX_S
+        self._begin()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(now_s + min(wait_s, RATE_CHECK_S), self._over)
+
     def close(self) -> None:
         """Stop the timer: the connection is gone."""
         if self._timer is not None:
@@ -69,10 +94,13 @@ class QuotaWait:
 
     def _over(self) -> None:
         self._timer = None
-        if self._until_s - self._loop.time() >= WAIT_MIN_S:
-            self._timer = self._loop.call_at(self._until_s, self._over)
+        left_s = self.left_s
+        if left_s >= WAIT_MIN_S:
+            wait_s = min(left_s, RATE_CHECK_S) if self._limiters else left_s
+            self._timer = self._loop.call_at(self._loop.time() + wait_s, self._over)
         else:
             self._until_s = 0.0
+            self._limiters.clear()
             self._end()
 
 
@@ -104,10 +132,14 @@ class ByteQuotas:
         self.producing = wait_for_reading(loop, stream)
         self.fetching = QuotaWait(loop, lambda: None, sends_again)
 
-    def count_produced(self, user: str, client_id: str, size: int) -> None:
-        """Count the bytes that a client has sent."""
+    def count_produced(
+        self, user: str, client_id: str, messages: int, size: int, rates: PartitionRates | None
+    ) -> None:
+        """Count what a client has sent to a partition, whose rates these are."""
         bucket = self._find_buckets(user, client_id).produced
         self._count(QuotaKind.PRODUCED, bucket, size, self.producing)
+        if rates is not None and rates.publish is not None:
+            self.producing.count_published(rates.publish, messages, size)
 
     def count_fetched(self, user: str, client_id: str, size: int) -> None:
         """Count the bytes that a client is sent."""

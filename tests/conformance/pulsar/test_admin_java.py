@@ -14,13 +14,15 @@ from tests.tools import require_pulsar_jars
 
 SOURCE = Path(__file__).parents[1] / "clients" / "java-pulsar-admin" / "Admin.java"
 REFUSED = {
-    "tp dispatchRate set (refused)": "412 dispatchRate: dispatch is limited by",
+    "tp subscribeRate set (refused)": "412 subscribeRate: how often a consumer",
     "notfound": "404 Topic persistent://public/default/nope not found",
 }
 ANSWERS = {
     "clusters": "[standalone]",
     "tenantInfo": "TenantInfoImpl(adminRoles=[x], allowedClusters=[standalone])",
     "setRetention": "RetentionPolicies{retentionTimeInMinutes=10, retentionSizeInMB=10}",
+    "tp dispatchRate set": "5",
+    "tp publishRate set": "7",
     "props": "{k=v}",
     "createPartitioned props": "{a=b}",
     "createSub props": "{x=y}",

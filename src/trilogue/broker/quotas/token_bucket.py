@@ -31,6 +31,11 @@ class TokenBucket:
         self._since_s = max(self._since_s, now_s)
         return -self._balance / self.rate if self._balance < 0 else 0.0
 
+    def balance(self, now_s: float) -> float:
+        """Return what may be used without a debt; it is negative while there is one."""
+        self.take_tokens(0.0, now_s)
+        return self._balance
+
     def wait_s(self, now_s: float) -> float:
         """Return how many seconds a debt still lasts; nothing is taken."""
         return self.take_tokens(0.0, now_s)

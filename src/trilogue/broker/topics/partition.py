@@ -27,6 +27,7 @@ from trilogue.broker.errors import (
 )
 from trilogue.broker.producers.deduplication import NO_SEQUENCE, Stamp
 from trilogue.broker.producers.idempotence import PartitionProducers
+from trilogue.broker.quotas.topic_rates import PartitionRates, update_rates
 from trilogue.broker.settings.topic_settings import TopicSettings
 from trilogue.broker.topics.batch_validation import (
     ValidatedBatch,
@@ -72,6 +73,7 @@ class Partition:
         "needs_validation",
         "plain",
         "producers",
+        "rates",
         "settings",
         "stamps",
     )
@@ -85,6 +87,7 @@ class Partition:
         self._deleted = False
         self._terminated = False
         self._policies = DEFAULT_POLICIES
+        self.rates: PartitionRates | None = None  # None: no policy limits them
         self.apply_settings(settings)
 
     def apply_settings(self, settings: TopicSettings) -> None:
@@ -107,6 +110,7 @@ class Partition:
             or self.stamps
             or self.acks_from_memory
             or policies.encryption_required
+            or self.rates is not None
             or self._deleted
             or self._terminated
         ):
@@ -141,6 +145,12 @@ class Partition:
     @policies.setter
     def policies(self, policies: Policies) -> None:
         self._policies = policies
+        self.rates = update_rates(
+            self.rates,
+            policies.publish_rate,
+            policies.dispatch_rate,
+            policies.subscription_dispatch_rate,
+        )
         self._update_plain_size()
 
     @property

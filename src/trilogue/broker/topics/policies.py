@@ -19,7 +19,7 @@ row's name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Annotated, Any, Literal
@@ -27,6 +27,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from trilogue.broker.errors import InvalidSetting
+from trilogue.broker.quotas.topic_rates import Rate
 
 PREFIX = "pulsar."  # of the keys under which a topic's row keeps its own policies
 TERMINATED = "pulsar.terminated"  # which partitions take no more messages: a JSON list
@@ -35,6 +36,7 @@ PERMISSIONS = "pulsar.permissions"  # role -> what it may do with one topic
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 Amount = Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)]  # -1: no limit
+Messages = Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)]  # a period; -1 and 0: no limit
 Json = Any
 
 EVERY_TYPE = frozenset({"Exclusive", "Shared", "Failover", "Key_Shared"})
@@ -113,6 +115,9 @@ class Policies:
     role_prefixes: bool = False  # a subscription's name starts with its client's role
     delayed_delivery: bool = True
     max_message_size: int = 0  # 0: the listener's limit
+    publish_rate: Rate | None = None  # of each partition, as the next two
+    dispatch_rate: Rate | None = None  # of all subscriptions together
+    subscription_dispatch_rate: Rate | None = None
 
 
 DEFAULT_POLICIES = Policies()
@@ -176,6 +181,22 @@ class DelayedValue(msgspec.Struct, rename="camel"):
     max_delivery_delay_in_millis: Amount = 0
 
 
+class PublishRateValue(msgspec.Struct, rename="camel"):
+    """How much a partition takes in a second."""
+
+    publish_throttling_rate_in_msg: Messages = -1
+    publish_throttling_rate_in_byte: Amount = -1
+
+
+class DispatchRateValue(msgspec.Struct, rename="camel"):
+    """How much consumers are sent of a partition in a period."""
+
+    dispatch_throttling_rate_in_msg: Messages = -1
+    dispatch_throttling_rate_in_byte: Amount = -1
+    relative_to_publish_rate: bool = False
+    rate_period_in_second: Annotated[int, msgspec.Meta(ge=0, le=86_400)] = 1
+
+
 class PersistenceValue(msgspec.Struct, rename="camel"):
     """The number of copies; there is one."""
 
@@ -228,6 +249,28 @@ def _delayed(value: DelayedValue) -> dict[str, object]:
     if value.max_delivery_delay_in_millis > 0:
         raise InvalidSetting("delayedDelivery: a longest delay is not enforced")
     return {"delayed_delivery": value.active}
+
+
+def _publish_rate(value: PublishRateValue) -> dict[str, object]:
+    rate = Rate(
+        max(0, value.publish_throttling_rate_in_msg), max(0, value.publish_throttling_rate_in_byte)
+    )
+    return {"publish_rate": rate} if rate != Rate() else {}  # as in Pulsar: not set
+
+
+def _dispatch_rate(field_name: str) -> Callable[[DispatchRateValue], dict[str, object]]:
+    """Return the meaning of a dispatch rate: the field of `Policies` that it sets."""
+
+    def meaning(value: DispatchRateValue) -> dict[str, object]:
+        if value.relative_to_publish_rate:
+            raise InvalidSetting("dispatchRate: relativeToPublishRate is not enforced")
+        messages = max(0, value.dispatch_throttling_rate_in_msg)
+        size = max(0, value.dispatch_throttling_rate_in_byte)
+        if not messages and not size:
+            return {}
+        return {field_name: Rate(messages, size, max(1, value.rate_period_in_second))}
+
+    return meaning
 
 
 def _persistence(value: PersistenceValue) -> dict[str, object]:
@@ -296,7 +339,6 @@ def _refused(name: str, why: str) -> Policy:
     return Policy(name, None, None, NOWHERE, refused=why)
 
 
-_RATES = "dispatch is limited by the consumer's permits, not by a rate"
 _GEO = "there is one cluster"
 _TIERS = "segments go to object storage by the node's own settings"
 
@@ -340,11 +382,15 @@ POLICIES: dict[str, Policy] = {
              "test_a_message_waits_for_its_time"),
         _row("maxMessageSize", Count, "max_message_size",
              "test_messages_above_the_topics_size_are_refused", TOPIC_ONLY),
-        _refused("publishRate", "producers are limited by the disk, not by a rate"),
+        _row("publishRate", PublishRateValue, _publish_rate,
+             "test_producers_are_not_faster_than_the_publish_rate"),
         _row("persistence", PersistenceValue, _persistence,
              "test_more_copies_than_there_are_is_refused"),
-        _refused("dispatchRate", _RATES),
-        _refused("subscriptionDispatchRate", _RATES),
+        _row("dispatchRate", DispatchRateValue, _dispatch_rate("dispatch_rate"),
+             "test_consumers_are_not_faster_than_the_dispatch_rate"),
+        _row("subscriptionDispatchRate", DispatchRateValue,
+             _dispatch_rate("subscription_dispatch_rate"),
+             "test_each_subscription_has_its_own_dispatch_rate"),
         _refused("subscribeRate", "how often a consumer subscribes is not limited"),
         _refused("replicatorDispatchRate", _GEO),
         _refused("replication", _GEO),

@@ -43,6 +43,7 @@ from trilogue.gateway.dependencies import GatewayDependencies
 from trilogue.gateway.kafka import apis, response_frames
 from trilogue.gateway.kafka.apis import VersionedApi
 from trilogue.gateway.kafka.context import (
+    ClientConnection,
     DurableResponse,
     GatewayContext,
     HandlerResult,
@@ -61,7 +62,7 @@ from trilogue.gateway.kafka.produce.request_template import (
 from trilogue.gateway.kafka.quotas.metering import Metering
 from trilogue.gateway.kafka.security.sasl_login import FAILURE_DELAY_S, SaslLogin
 from trilogue.gateway.listener_security import ListenerSecurity
-from trilogue.gateway.reply_queue import BufferedReply, PipelinedConnection
+from trilogue.gateway.reply_queue import BufferedReply
 from trilogue.gateway.reply_slots import ReplySlot
 from trilogue.gateway.stream import STOP_BROKER, STOP_WORK, Close, Stream
 from trilogue.wire.errors import WireError
@@ -118,7 +119,7 @@ async def _ready(response: object) -> object:
     return response
 
 
-class KafkaConnection(PipelinedConnection):
+class KafkaConnection(ClientConnection):
     """One connection of a client: requests in, replies out in the same order.
 
     Its frames go to a `ProduceFastPath` first, which passes on what it has no template for.
@@ -379,6 +380,13 @@ class KafkaConnection(PipelinedConnection):
         return Metering(
             gateway.quotas, self.principal.name, self.stream, gateway.loop, gateway.cpu_s
         )
+
+    def require_metering(self) -> Metering:
+        """Return the same object, also where there are no quotas: a topic has a rate."""
+        fast_path = self._fast_path
+        if fast_path.metering is None:
+            fast_path.metering = self.start_metering()
+        return fast_path.metering
 
     @property
     def _metering(self) -> Metering | None:

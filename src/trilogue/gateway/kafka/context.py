@@ -32,6 +32,8 @@ from trilogue.broker.broker import Broker
 from trilogue.broker.errors import BrokerError
 from trilogue.broker.names import TopicName, parse_kafka
 from trilogue.broker.promise import Promise
+from trilogue.broker.quotas.topic_rates import ROOM_MAX, SubscriptionLimiter
+from trilogue.broker.topics.partition import Partition
 from trilogue.broker.topics.topic import Topic
 from trilogue.gateway.dependencies import GatewayDependencies, ProtocolGateway
 from trilogue.gateway.kafka.fetch.sessions import FetchSessionCache
@@ -125,6 +127,18 @@ class GatewayContext(ProtocolGateway):
         return self.broker.cluster.topic_by_id(topic_id)
 
 
+class ClientConnection(PipelinedConnection):
+    """What handlers use of the connection that their request came by."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dispatch_limiters: dict[int, SubscriptionLimiter] = {}  # by partition id
+
+    def require_metering(self) -> Metering:
+        """Return the object that counts this connection's requests, made if there is none."""
+        raise NotImplementedError
+
+
 class RequestContext:
     """One request: its client, principal and version, and the access that its API needs."""
 
@@ -143,7 +157,7 @@ class RequestContext:
     def __init__(
         self,
         gateway: GatewayContext,
-        session: PipelinedConnection,
+        session: ClientConnection,
         version: int,
         *,
         correlation_id: int = 0,
@@ -195,6 +209,40 @@ class RequestContext:
             return 0
         self.metering.count_fetched(size)
         return self.metering.throttle_ms()
+
+    def count_published(self, partition: Partition, messages: int, size: int) -> None:
+        """Count what was appended to a partition against its publish rate."""
+        rates, session = partition.rates, self.session
+        if rates is None or rates.publish is None or session.is_gone:
+            return
+        if self.metering is None:
+            self.metering = session.require_metering()
+        self.metering.count_published(rates.publish, messages, size)
+
+    def count_dispatched(self, partition: Partition, messages: int, size: int) -> float:
+        """Count what is sent of a partition; returns for how many seconds the rest waits.
+
+        A fetch names no group, so each connection is a subscription of its own.
+        """
+        rates = partition.rates
+        if rates is None:
+            return 0.0
+        limiter = self._dispatch_limiter(partition)
+        return limiter.count(rates, messages, size, self.gateway.loop.time())
+
+    def dispatch_room(self, partition: Partition) -> tuple[int, int]:
+        """Return how many messages and bytes of a partition may be sent at once."""
+        rates = partition.rates
+        if rates is None:
+            return ROOM_MAX, ROOM_MAX
+        return self._dispatch_limiter(partition).room(rates, self.gateway.loop.time())
+
+    def _dispatch_limiter(self, partition: Partition) -> SubscriptionLimiter:
+        limiters = self.session.dispatch_limiters
+        limiter = limiters.get(partition.partition_id)
+        if limiter is None:
+            limiter = limiters[partition.partition_id] = SubscriptionLimiter()
+        return limiter
 
     def count_mutations(self, count: int, *, strict: bool) -> None:
         """Count created or deleted partitions; raises QuotaExceeded if `strict` (KIP-599)."""

@@ -21,6 +21,11 @@ from typing import Final, TypeAlias, cast
 
 from trilogue.broker.cursors.position import Cursor, Position
 from trilogue.broker.errors import NotReady
+from trilogue.broker.quotas.topic_rates import (
+    RATE_CHECK_S,
+    PartitionRates,
+    SubscriptionLimiter,
+)
 from trilogue.broker.subscriptions.consumer import KEYLESS
 from trilogue.broker.subscriptions.murmur import key_hash
 from trilogue.broker.subscriptions.shared_dispatch import SharedLimits
@@ -115,6 +120,8 @@ class Dispatcher:
         self._future: asyncio.Future[EntryRange] | None = None
         self._handle: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._limiter = SubscriptionLimiter()
+        self._rate_timer: asyncio.TimerHandle | None = None  # the dispatch rate is used up
         self._forget: Callable[[], None] | None = None
 
     # ---- state
@@ -272,6 +279,9 @@ class Dispatcher:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._rate_timer is not None:
+            self._rate_timer.cancel()
+            self._rate_timer = None
         if self._forget is not None:
             self._forget()
             self._forget = None
@@ -304,9 +314,12 @@ class Dispatcher:
             self._started_at = self.partition.log.start_offset
             self._keep_read(None)
         bytes_left, entries_left = STEP_BYTES, STEP_ENTRIES
+        rates = self.partition.rates
         while (offset := subscription.next_offset()) != NOTHING:
             if bytes_left <= 0 or entries_left <= 0:
                 self.wake()
+                break
+            if rates is not None and self._waits_for(rates):
                 break
             if (self._read is None or not self._read.covers(offset)) and not self._read_from(
                 offset
@@ -424,6 +437,8 @@ class Dispatcher:
         gateway.bytes_out += size
         if gateway.quotas.active and not connection.is_gone:
             connection.byte_quotas.count_fetched(connection.principal.name, "", size)
+        if self.partition.rates is not None:
+            self._limiter.count(self.partition.rates, messages, size, gateway.loop.time())
 
     def _pass(self, start: int, end: int) -> None:
         """Ack a range that has no visible entry."""
@@ -451,6 +466,19 @@ class Dispatcher:
         if due_ms is not None:
             delay_s = max(0.001, (due_ms - self.gateway.now_ms()) / 1000)
             self._timer = self.gateway.loop.call_later(min(delay_s, DUE_WAIT_MAX_S), self._due)
+
+    def _waits_for(self, rates: PartitionRates) -> bool:
+        """Whether entries have to wait for the dispatch rate; a step comes when they need not."""
+        wait_s = self._limiter.wait_s(rates, self.gateway.loop.time())
+        if wait_s and self._rate_timer is None:
+            self._rate_timer = self.gateway.loop.call_later(
+                min(wait_s, RATE_CHECK_S), self._rate_over
+            )
+        return wait_s > 0
+
+    def _rate_over(self) -> None:
+        self._rate_timer = None
+        self.wake()
 
     def _due(self) -> None:
         self._timer = None

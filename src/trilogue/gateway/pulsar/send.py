@@ -81,8 +81,10 @@ def handle_send(connection: PulsarConnection, _command: None, frame: memoryview)
     producer.bytes += len(section)
     gateway.messages_in += count
     gateway.bytes_in += len(section)
-    if gateway.quotas.active:
-        connection.byte_quotas.count_produced(connection.principal.name, "", len(section))
+    if gateway.quotas.active or partition.rates is not None:
+        connection.byte_quotas.count_produced(
+            connection.principal.name, "", count, len(section), partition.rates
+        )
     if appended.acks_from_memory and producer.commit_group <= connection.commit_groups_done:
         connection.write(receipt)
     else:

@@ -3,6 +3,7 @@
     not registered, or by another client     411, 412
     faster than the flow control rules       452, with the time to wait
     over the client's quota                  the same
+    over the topic's dispatch rate           the same
     there are messages                       messages; none of them if filters let nothing through
     the end of the data                      held (held_gets.py), then 404
 
@@ -21,13 +22,14 @@ from typing import Any, Final, cast
 from google.protobuf.message import Message
 
 from trilogue.broker.access.authorizer import Operation, Resource, ResourceKind
+from trilogue.broker.quotas.topic_rates import RATE_CHECK_S, PartitionRates
 from trilogue.broker.subscriptions.backlog import backlog_size
 from trilogue.broker.topics.partition import Partition
 from trilogue.broker.tubemq.registrations import Registration
 from trilogue.gateway.tubemq.errors import EXPECTED, TubeRequestError
 from trilogue.gateway.tubemq.held_gets import PAUSE_S, PUSH, WORK_S, HeldGet, get_state
 from trilogue.gateway.tubemq.master import check_consume_rules
-from trilogue.gateway.tubemq.message_reader import Pack, PendingPack, read
+from trilogue.gateway.tubemq.message_reader import MESSAGES, Pack, PendingPack, read
 from trilogue.gateway.tubemq.registrations import admit, find_registration
 from trilogue.gateway.tubemq.request_context import RequestContext
 from trilogue.wire.tubemq.broker_pb2 import GetMessageRequestC2B, GetMessageResponseB2C
@@ -67,10 +69,10 @@ def get_messages(context: RequestContext) -> Coroutine[Any, Any, Message | None]
         wait_ms = rules.wait_ms(registration.meter, gateway.now_ms())
     if gateway.quotas.active:
         wait_ms = max(wait_ms, ceil(1_000 * context.connection.byte_quotas.fetching.left_s))
+    if registration.partition.rates is not None:
+        wait_ms = max(wait_ms, _rate_wait_ms(context, registration))
     if wait_ms > 0:
-        gateway.throttled_gets += 1
-        gateway.held_gets.response_sent(registration, gateway.loop, wait_ms / 1_000)
-        context.respond(_error_response(TubeCode.CONSUME_SPEED_LIMIT, TOO_FAST, wait_ms))
+        _respond_too_fast(context, registration, wait_ms)
         return None
     get = _MessageGet(context, registration, topic, manual_commit=manual_commit)
     if offset >= registration.partition.log.stable_end:
@@ -108,6 +110,23 @@ def _check_registration(
     return registration, target.resource
 
 
+def _rate_wait_ms(context: RequestContext, registration: Registration) -> int:
+    """Return for how long the dispatch rate of a topic is used up; a changed one is seen soon."""
+    rates = registration.partition.rates
+    if rates is None:
+        return 0
+    wait_s = get_state(registration).limiter.wait_s(rates, context.gateway.loop.time())
+    return ceil(1_000 * min(wait_s, RATE_CHECK_S))
+
+
+def _respond_too_fast(context: RequestContext, registration: Registration, wait_ms: int) -> None:
+    """Answer with 452 and the time to wait."""
+    gateway = context.gateway
+    gateway.throttled_gets += 1
+    gateway.held_gets.response_sent(registration, gateway.loop, wait_ms / 1_000)
+    context.respond(_error_response(TubeCode.CONSUME_SPEED_LIMIT, TOO_FAST, wait_ms))
+
+
 class _MessageGet:
     """One get of a registered partition; the `GetResponder` while it is held."""
 
@@ -132,12 +151,23 @@ class _MessageGet:
     def read_messages(self, offset: int) -> Coroutine[Any, Any, None] | None:
         """Answer with what is in memory, or return the coroutine that reads segments."""
         filters = self.gateway.compile_filters(self.registration.filters)
-        found = read(self.registration.partition.log, offset, filters, self.gateway.conversions)
+        partition = self.registration.partition
+        found = read(
+            partition.log,
+            offset,
+            filters,
+            self.gateway.conversions,
+            MESSAGES if partition.rates is None else self._dispatch_room(partition.rates),
+        )
         if isinstance(found, Pack):
             self._deliver(offset, found)
             return None
         get_state(self.registration).busy = True
         return self._read_in_executor(offset, found)
+
+    def _dispatch_room(self, rates: PartitionRates) -> int:
+        limiter = get_state(self.registration).limiter
+        return limiter.room(rates, self.gateway.loop.time())[0]
 
     async def _read_in_executor(self, offset: int, later: PendingPack) -> None:
         connection, gateway = self.context.connection, self.gateway
@@ -182,6 +212,10 @@ class _MessageGet:
             self.context.connection.byte_quotas.count_fetched(
                 self.context.principal.name, registration.client_id, size
             )
+        rates = registration.partition.rates
+        if rates is not None:
+            limiter = get_state(registration).limiter
+            limiter.count(rates, len(messages), size, gateway.loop.time())
         if messages:
             gateway.held_gets.response_sent(registration, gateway.loop, WORK_S)
         end = registration.partition.log.high_watermark
@@ -241,6 +275,10 @@ class _MessageGet:
         if self.context.connection.write_paused:
             get_state(self.registration).busy = True
             self._spawn(self._serve_when_writable())
+            return
+        wait_ms = _rate_wait_ms(self.context, self.registration)
+        if wait_ms:
+            _respond_too_fast(self.context, self.registration, wait_ms)
             return
         offset = self.gateway.broker.registrations.begin_read(
             self.registration, consumed=False, manual=self.manual_commit

@@ -28,6 +28,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from trilogue.broker.quotas.topic_rates import SubscriptionLimiter
 from trilogue.broker.tubemq.registrations import Registration, TubeConsumer
 
 TIMEOUT_S: Final = 10.0  # of a request that states none: the clients' default
@@ -100,7 +101,7 @@ class HeldGet:
 class GetState:
     """The state of a registration between its gets."""
 
-    __slots__ = ("busy", "held_get", "idle_s", "nudges", "round_s", "unwatch")
+    __slots__ = ("busy", "held_get", "idle_s", "limiter", "nudges", "round_s", "unwatch")
 
     def __init__(self) -> None:
         self.held_get: HeldGet | None = None
@@ -109,6 +110,7 @@ class GetState:
         self.idle_s = 0.0  # when the client may get the partition again: no nudge before
         self.nudges = 0  # in this round
         self.round_s = ROUND_S
+        self.limiter = SubscriptionLimiter()
 
     def start_round(self, idle_s: float) -> None:
         """Begin the first round of nudges, at the time when the client may get again."""

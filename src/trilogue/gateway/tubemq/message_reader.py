@@ -56,9 +56,10 @@ PendingPack: TypeAlias = ExecutorRead[Pack]
 class _Room:
     """What fits into one answer."""
 
-    __slots__ = ("count", "messages", "next_offset", "size")
+    __slots__ = ("count", "messages", "messages_max", "next_offset", "size")
 
-    def __init__(self, offset: int) -> None:
+    def __init__(self, offset: int, messages_max: int) -> None:
+        self.messages_max = messages_max
         self.messages: list[Transfer] = []
         self.next_offset = offset
         self.size = 0
@@ -66,7 +67,7 @@ class _Room:
 
     @property
     def is_full(self) -> bool:
-        return self.count >= MESSAGES or self.size >= DATA_BYTES
+        return self.count >= self.messages_max or self.size >= DATA_BYTES
 
     def add_message(self, message: Transfer) -> bool:
         """Take a message, unless it is too much."""
@@ -91,7 +92,11 @@ def filters_of(texts: Iterable[str]) -> Filters | None:
 
 
 def read(
-    plog: PartitionLog, offset: int, filters: Filters | None, conversions: ConversionCache
+    plog: PartitionLog,
+    offset: int,
+    filters: Filters | None,
+    conversions: ConversionCache,
+    messages_max: int = MESSAGES,
 ) -> Pack | PendingPack:
     """Read what consumers of committed messages see from an offset on; raises OffsetOutOfRange.
 
@@ -99,7 +104,8 @@ def read(
     """
 
     def build(walk: EntryWalk) -> Pack:
-        work = _Work(plog.partition_id, filters, conversions, keep=walk.in_memory)
+        most = min(messages_max, MESSAGES)
+        work = _Work(plog.partition_id, filters, conversions, most, keep=walk.in_memory)
         return work.pick(walk) if walk.only_own else work.gather(walk)
 
     return read_visible(plog, offset, DATA_BYTES, Format.TUBEMQ, build)
@@ -108,19 +114,21 @@ def read(
 class _Work:
     """How one read is done."""
 
-    __slots__ = ("_conversions", "_filters", "_keep", "_partition_id")
+    __slots__ = ("_conversions", "_filters", "_keep", "_messages_max", "_partition_id")
 
     def __init__(
         self,
         partition_id: int,
         filters: Filters | None,
         conversions: ConversionCache,
+        messages_max: int,
         *,
         keep: bool,
     ) -> None:
         self._partition_id = partition_id
         self._filters = filters
         self._conversions = conversions
+        self._messages_max = messages_max
         self._keep = keep  # converted ones: they are in memory, where none changes
 
     def pick(self, walk: EntryWalk) -> Pack:
@@ -129,12 +137,12 @@ class _Work:
         view = slices[0] if len(slices) == 1 else memoryview(b"".join(slices))
         if not len(view):
             return Pack([], walk.end, 0)  # only holes
-        found = self._picked(view, walk.start, MESSAGES)
+        found = self._picked(view, walk.start, self._messages_max)
         return Pack(found.messages, found.next_offset, found.size)
 
     def gather(self, walk: EntryWalk) -> Pack:
         """Take messages of entries of any format."""
-        room = _Room(walk.start)
+        room = _Room(walk.start, self._messages_max)
         try:
             for base, end, entry, entry_format in walk:
                 has_room = True

@@ -82,8 +82,10 @@ def append_message(connection: ClientConnection, request: RpcRequest) -> None:
     receipt = encode_send_response(request.serial, stored_id, now_ms, offset)
     gateway.messages_in += 1
     gateway.bytes_in += size
-    if gateway.quotas.active:
-        connection.byte_quotas.count_produced(principal.name, sent.client_id, size)
+    if gateway.quotas.active or partition.rates is not None:
+        connection.byte_quotas.count_produced(
+            principal.name, sent.client_id, 1, size, partition.rates
+        )
     if appended.acks_from_memory:
         connection.write(receipt)
     else:

@@ -11,7 +11,16 @@ from trilogue.broker.topics.policies import POLICIES
 from trilogue.gateway.http.pulsar.policies import NAMESPACE_PATHS, TOPIC_PATHS, UNSET
 
 BUNDLE = "0x00000000_0xffffffff"
+DISPATCH_RATE = {
+    "dispatchThrottlingRateInMsg": 5,
+    "dispatchThrottlingRateInByte": -1,
+    "relativeToPublishRate": False,
+    "ratePeriodInSecond": 1,
+}
 VALUES: dict[str, Any] = {
+    "publishRate": {"publishThrottlingRateInMsg": 5, "publishThrottlingRateInByte": 100},
+    "dispatchRate": DISPATCH_RATE,
+    "subscriptionDispatchRate": DISPATCH_RATE,
     "subscriptionAuthMode": "Prefix",
     "deduplication": True,
     "retention": {"retentionTimeInMinutes": 10, "retentionSizeInMB": 5},
@@ -99,6 +108,7 @@ def test_a_namespace_is_made_with_what_is_said_of_it(admin: Admin):
         "auth_policies": {"namespace_auth": {"r": ["consume"]}},
         "schema_compatibility_strategy": "UNDEFINED",
         "max_producers_per_topic": None,
+        "topicDispatchRate": {"standalone": DISPATCH_RATE},
         "offload_threshold": -1,
         "deleted": False,
     }
@@ -110,10 +120,13 @@ def test_a_namespace_is_made_with_what_is_said_of_it(admin: Admin):
     assert result["retention_policies"] == VALUES["retention"]
     assert result["auth_policies"]["namespace_auth"] == {"r": ["consume"]}
     assert admin.get("namespaces/acme/said/messageTTL") == 5
+    assert result["topicDispatchRate"] == {"standalone": DISPATCH_RATE}
+    assert admin.get("namespaces/acme/said/dispatchRate") == DISPATCH_RATE
     for field, value in [
         ("replication_clusters", ["elsewhere"]),
         ("offload_threshold", 5),
-        ("topicDispatchRate", {"standalone": {"dispatchThrottlingRateInMsg": 5}}),
+        ("topicDispatchRate", {"elsewhere": DISPATCH_RATE}),
+        ("replicatorDispatchRate", {"standalone": DISPATCH_RATE}),
         ("unheard_of", 5),
         ("message_ttl_in_seconds", -5),
     ]:

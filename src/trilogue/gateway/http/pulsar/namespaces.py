@@ -55,7 +55,12 @@ POLICY_OF_FIELD = {
     "encryption_required": "encryptionRequired",
     "subscription_auth_mode": "subscriptionAuthMode",
     "delayed_delivery_policies": "delayedDelivery",
+    "publishMaxMessageRate": "publishRate",
+    "topicDispatchRate": "dispatchRate",
+    "subscriptionDispatchRate": "subscriptionDispatchRate",
 }
+# Of these the body has an object: the name of a cluster, and its value.
+RATE_FIELDS = frozenset({"publishMaxMessageRate", "topicDispatchRate", "subscriptionDispatchRate"})
 UNSET_FIELDS: dict[str, Any] = {
     "backlog_quota_map": {},
     "schema_compatibility_strategy": "UNDEFINED",
@@ -95,6 +100,9 @@ def get_namespace(request: AdminRequest) -> object:
         name: found.policies.get(policy, UNSET_FIELDS.get(name))
         for name, policy in POLICY_OF_FIELD.items()
     }
+    for name in RATE_FIELDS:
+        rate = fields[name]
+        fields[name] = {} if rate is None else {request.gateway.settings.cluster: rate}
     return {
         "auth_policies": {
             "namespace_auth": namespace_permissions(request),
@@ -158,12 +166,18 @@ def parse_namespace_body(body: Any, cluster: str) -> Namespace:
         elif field == "auth_policies":
             permissions = _parse_permissions(value)
         elif field in POLICY_OF_FIELD:
-            policies[POLICY_OF_FIELD[field]] = check_policy(
-                POLICY_OF_FIELD[field], PolicyLevel.NAMESPACE, value
-            )
+            policies[POLICY_OF_FIELD[field]] = _parse_policy(field, value, cluster)
         else:
             raise InvalidSetting(f"{field}: is not obeyed, so it is not taken")
     return Namespace(policies, permissions, properties)
+
+
+def _parse_policy(field: str, value: Any, cluster: str) -> Any:
+    if field in RATE_FIELDS:
+        if not isinstance(value, dict) or set(value) != {cluster}:
+            raise InvalidSetting(f"{field}: an object with the rate of the cluster {cluster}")
+        value = value[cluster]
+    return check_policy(POLICY_OF_FIELD[field], PolicyLevel.NAMESPACE, value)
 
 
 def _parse_permissions(value: Any) -> dict[str, list[str]]:

@@ -77,6 +77,7 @@ def partition_stats(request: AdminRequest, partition: Partition) -> dict[str, An
         "backlogQuotaLimitTime": -1 if age is None else age.limit_s,
         "offloadedStorageSize": 0,
         "publishers": [producer_stats(each) for each in find_producers(request.gateway, partition)],
+        "publishRateLimitedTimes": _limited_publishes(partition),
         "waitingPublishers": _waiting_publishers(request, partition),
         "subscriptions": subscriptions,
         "replication": {},
@@ -92,6 +93,11 @@ def partition_stats(request: AdminRequest, partition: Partition) -> dict[str, An
         },
         "ownerBroker": request.http.url.netloc,
     }
+
+
+def _limited_publishes(partition: Partition) -> int:
+    rates = partition.rates
+    return 0 if rates is None or rates.publish is None else rates.publish.waits
 
 
 def _waiting_publishers(request: AdminRequest, partition: Partition) -> int:

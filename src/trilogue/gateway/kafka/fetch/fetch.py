@@ -26,8 +26,10 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from trilogue.broker.quotas.topic_rates import RATE_CHECK_S
 from trilogue.gateway.kafka import response_frames
 from trilogue.gateway.kafka.fetch import scan as fetch_scan
+from trilogue.gateway.kafka.fetch.dispatch_rates import limit_records
 from trilogue.gateway.kafka.fetch.scan import FetchScan
 from trilogue.gateway.reply_queue import ITERATION_WORK
 from trilogue.gateway.reply_slots import ReplySlot
@@ -98,6 +100,7 @@ class Fetch(ReplySlot):
         "_deadline",
         "_future",
         "_plan",
+        "_rate_timer",
         "_request",
         "_scanning",
         "_timer",
@@ -117,6 +120,7 @@ class Fetch(ReplySlot):
             None  # a scan that takes several loop iterations
         )
         self._timer: asyncio.TimerHandle | None = None
+        self._rate_timer: asyncio.TimerHandle | None = None  # a partition is over its rate
         self._waking: asyncio.Handle | None = None
         self._future: asyncio.Future[list[ReadOutcome]] | None = None
         self._answer: list[Buffer] | None = None
@@ -249,6 +253,8 @@ class Fetch(ReplySlot):
         else:
             sent = [pair for pair in scan.found if _is_news(*pair)]
             opened = session.is_kept
+        if scan.has_rates:
+            limit_records(self._context, sent)
         response = FetchResponse(session_id=session.session_id, responses=_group_by_topic(sent))
         if self._context.metering is not None:
             response.throttle_time_ms = self._context.count_fetched(fetch_scan.records_size(sent))
@@ -290,8 +296,17 @@ class Fetch(ReplySlot):
             target.watch_log()
         if self._timer is None:
             self._timer = self._context.gateway.loop.call_at(self._deadline, self._time_over)
+        if scan.wait_s and self._rate_timer is None:
+            self._rate_timer = self._context.gateway.loop.call_later(
+                min(scan.wait_s, RATE_CHECK_S), self._rate_over
+            )
         if scan.moved or (scan.is_stepped and scan.is_outdated):
             self._schedule_scan()
+
+    def _rate_over(self) -> None:
+        """A partition may be within its dispatch rate again."""
+        self._rate_timer = None
+        self._schedule_scan()
 
     def _schedule_scan(self) -> None:
         """A partition's log moved: scan once, after all logs that move together have moved."""
@@ -321,6 +336,9 @@ class Fetch(ReplySlot):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._rate_timer is not None:
+            self._rate_timer.cancel()
+            self._rate_timer = None
         if self._waking is not None:
             self._waking.cancel()
             self._waking = None

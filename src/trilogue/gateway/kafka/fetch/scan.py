@@ -158,11 +158,13 @@ class FetchScan:
         "continues",
         "found",
         "has_error",
+        "has_rates",
         "is_stepped",
         "moved",
         "readable",
         "room",
         "size",
+        "wait_s",
     )  # fmt: skip
 
     def __init__(self, context: RequestContext, request: FetchRequest, room: int) -> None:
@@ -170,6 +172,8 @@ class FetchScan:
         self.size = 0
         self.readable = 0  # partitions that exist and that the client may read
         self.has_error = False  # an error: respond at once
+        self.has_rates = False  # some partition has a dispatch rate
+        self.wait_s = 0.0  # a partition over its dispatch rate is not read for so long; 0: none
         self.cold: list[DeferredRead] = []
         self.continues = False  # nothing found has a form for this old client: scan further on
         self.is_stepped = False  # it took several loop iterations
@@ -238,8 +242,10 @@ class FetchScan:
             known = None if epoch < 0 else plog.epoch_end(epoch)
             if isinstance(known, EpochEnd) and _is_diverging(target, known):
                 self._set_diverging(data, known)
-            else:
+            elif partition.rates is None or self._is_within_rates(partition):
                 room = min(requested.partition_max_bytes, self.room - self.size)
+                if partition.rates is not None:
+                    room = min(room, self._context.dispatch_room(partition)[1])
                 if self.size == 0 or room > 0:
                     later = known if isinstance(known, SegmentLookup) else None
                     self._add_records(target, plog, data, max(0, room), later)
@@ -249,6 +255,14 @@ class FetchScan:
         data.high_watermark = plog.high_watermark
         data.last_stable_offset = plog.stable_end
         data.log_start_offset = plog.start_offset
+
+    def _is_within_rates(self, partition: Partition) -> bool:
+        """Whether a partition with rates may be read now; else its records wait."""
+        self.has_rates = True
+        wait_s = self._context.count_dispatched(partition, 0, 0)
+        if wait_s > 0:
+            self.wait_s = min(self.wait_s or wait_s, wait_s)
+        return not wait_s
 
     def _resolve_again(self, target: FetchPartition) -> None:
         """Resolve the topic again: it may exist by now, also under the name of a deleted one."""

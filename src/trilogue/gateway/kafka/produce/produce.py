@@ -91,6 +91,7 @@ class ProduceContext:
     version: int
     now_ms: int
     deferred: list[DeferredBatch]
+    call: RequestContext
     validated_parts: int = 0  # partitions validated on the event loop
     transactional_id: str | None = None
     transactions: TransactionCoordinator | None = None
@@ -114,6 +115,7 @@ def handle_produce(call: RequestContext, request: ProduceRequest) -> Answer:
         call.version,
         call.gateway.now_ms(),
         [],
+        call,
         transactional_id=request.transactional_id,
         transactions=call.broker.transactions,
     )
@@ -267,6 +269,9 @@ def _append(
     appended = partition.append(
         records, now_ms=context.now_ms, validated=prepared, in_transaction=in_transaction
     )
+    if partition.rates is not None and not appended.duplicate:
+        count = partition.log.end_offset - appended.base_offset
+        context.call.count_published(partition, count, len(records))
     answer.base_offset = appended.base_offset
     answer.log_append_time_ms = appended.log_append_time_ms
     answer.log_start_offset = partition.log.start_offset

@@ -146,7 +146,7 @@ class RequestTemplate:
             plain = partition.plain
             base_offset = plain.append(records)
             if base_offset < 0:
-                if partition.needs_validation:
+                if partition.needs_validation or partition.rates is not None:
                     return None
                 appended = partition.append_sent(records, gateway.now_ms)
                 base_offset, append_time_ms, _, acks_from_memory = appended

@@ -23,7 +23,8 @@ from typing import Any, TypeVar
 from trilogue.broker.errors import QuotaExceeded
 from trilogue.broker.quotas.quotas import NO_BUCKETS, QuotaKind, Quotas
 from trilogue.broker.quotas.token_bucket import TokenBucket
-from trilogue.gateway.quota_wait import WAIT_MAX_S, WAIT_MIN_S, wait_for_reading
+from trilogue.broker.quotas.topic_rates import WAIT_MIN_S, RateLimiter
+from trilogue.gateway.quota_wait import WAIT_MAX_S, wait_for_reading
 from trilogue.gateway.stream import Stream
 
 T = TypeVar("T")
@@ -33,7 +34,7 @@ NOT_BEGUN = -1.0
 
 
 class Metering:
-    """The counters of one connection; made with its first request after a quota is set."""
+    """The counters of one connection; made when the first quota or rate concerns it."""
 
     __slots__ = (
         "_began_s",
@@ -93,6 +94,10 @@ class Metering:
     def count_produced(self, size: int) -> None:
         """Count the bytes of a Produce request."""
         self._use(QuotaKind.PRODUCED, self._meters.produced, size)
+
+    def count_published(self, limiter: RateLimiter, messages: int, size: int) -> None:
+        """Count a batch against the rate of its topic."""
+        self._wait.count_published(limiter, messages, size)
 
     def count_fetched(self, size: int) -> None:
         """Count the bytes of records in a response."""
