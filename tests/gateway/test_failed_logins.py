@@ -23,7 +23,7 @@ def test_an_address_is_full_after_its_failures_until_time_passes():
 
 
 def test_the_oldest_addresses_are_forgotten(monkeypatch):
-    monkeypatch.setattr(failed_logins, "ADDRESSES_MAX", 2)
+    monkeypatch.setattr(failed_logins, "KEYS_MAX", 2)
     failures = FailedLogins(lambda: 0.0)
     for _ in range(failed_logins.FAILURES_MAX):
         failures.count("a")

@@ -6,6 +6,8 @@ A password costs 50 ms of CPU: it is checked in a pool of `POOL_THREADS` threads
 queue, and a correct one is remembered by a digest with a key of this process, so that clients that
 send it with every request (HTTP, many connections) pay once. Whatever fails is one line of the
 audit log and `AuthenticationFailed`; its text does not tell an unknown user from a wrong password.
+A user's logins from an address are refused without a check after many failures (failed_logins.py),
+whether there is such a user or not. Clients that send one password at the same time share a check.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import secrets
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -33,6 +35,11 @@ from trilogue.broker.access.scram import FAILED, ScramExchange, ScramVerifier
 from trilogue.broker.access.tokens import TokenValidator
 from trilogue.broker.access.users import User, Users
 from trilogue.broker.errors import AuthenticationFailed
+from trilogue.gateway.failed_logins import (
+    TOO_MANY_FAILURES_OF_USER,
+    FailedLogins,
+    key_of_user,
+)
 
 POOL_THREADS = 2
 WAITING_MAX = 200  # logins by password that wait for a thread
@@ -86,7 +93,9 @@ class Authenticator:
         self._imagined_signing = ""  # decrypted in place of an unknown user's
         self._key = secrets.token_bytes(KEY_BYTES)
         self._remembered: OrderedDict[bytes, int] = OrderedDict()
-        self._waiting = 0
+        self._failures = FailedLogins()
+        self._under_way: Counter[str] = Counter()  # checks, by the key of a user's failures
+        self._checks: dict[tuple[str, bytes], asyncio.Task[Principal | None]] = {}
         self._pool: ThreadPoolExecutor | None = None
         self._sessions: dict[str, dict[Session, None]] = {}
         self._token_sessions: dict[str, dict[Session, None]] = {}  # by delegation token
@@ -118,20 +127,23 @@ class Authenticator:
         recalled = self.recall_password(user, password, method=method)
         if recalled is not None:
             return recalled
-        found = self.users.find(user)
-        changed_ms = -1 if found is None else found.changed_ms
-        if len(password) > PASSWORD_BYTES_MAX or self._waiting >= WAITING_MAX:
-            reason = "too many logins at once" if self._waiting >= WAITING_MAX else FAILED
-            raise self._failed(user, protocol, host, method, reason)
-        if not await self._check_in_pool(found, password):
+        if len(password) > PASSWORD_BYTES_MAX:
             raise self._failed(user, protocol, host, method, FAILED)
-        now = self.users.find(user)
-        if found is None or now is None or now.changed_ms != changed_ms:
+        digest = self._digest(user, password)
+        check = self._checks.get((host, digest))
+        if check is None:
+            key = key_of_user(user, host)
+            if self._failures.is_full(key, self._under_way[key]):
+                raise self._failed(user, protocol, host, method, TOO_MANY_FAILURES_OF_USER)
+            if len(self._checks) >= WAITING_MAX:
+                raise self._failed(user, protocol, host, method, "too many logins at once")
+            self._under_way[key] += 1
+            work = self._check_password(user, password, digest, host)
+            check = self._checks[host, digest] = asyncio.create_task(work)
+        principal = await asyncio.shield(check)
+        if principal is None:
             raise self._failed(user, protocol, host, method, FAILED)
-        self._remembered[self._digest(user, password)] = changed_ms
-        if len(self._remembered) > REMEMBERED_MAX:
-            self._remembered.popitem(last=False)
-        return Login(found.principal, method)
+        return Login(principal, method)
 
     def verify_token(self, token: str, *, protocol: str, host: str, method: str = "token") -> Login:
         """Return the login of a bearer of a token; raises AuthenticationFailed."""
@@ -164,6 +176,18 @@ class Authenticator:
             return None if user is None else user.scram.get(mechanism)
 
         return ScramExchange(mechanism, find_verifier, key=self._key)
+
+    def respond_scram(self, exchange: ScramExchange, token: bytes, host: str) -> bytes:
+        """Return the answer to a token of an exchange; raises AuthenticationFailed."""
+        key = key_of_user(exchange.user, host)
+        if exchange.user and self._failures.is_full(key):
+            raise AuthenticationFailed(TOO_MANY_FAILURES_OF_USER)
+        try:
+            return exchange.respond(token)
+        except AuthenticationFailed:
+            if exchange.user:
+                self._failures.count(key)
+            raise
 
     def finish_scram(self, mechanism: str, exchange: ScramExchange) -> Login | None:
         """Return the login of an exchange that is done; None: what it is of was removed meanwhile.
@@ -243,19 +267,35 @@ class Authenticator:
     def _digest(self, user: str, password: bytes) -> bytes:
         return hmac.digest(self._key, f"{len(user)}:{user}:".encode() + password, "sha256")
 
+    async def _check_password(
+        self, user: str, password: bytes, digest: bytes, host: str
+    ) -> Principal | None:
+        """Return the principal of a user whose password is right, or count a failure."""
+        key = key_of_user(user, host)
+        found = self.users.find(user)
+        try:
+            is_right = await self._check_in_pool(found, password)
+        finally:
+            self._under_way[key] -= 1
+            if not self._under_way[key]:
+                del self._under_way[key]
+            del self._checks[host, digest]
+        now = self.users.find(user)
+        if not is_right or found is None or now is None or now.changed_ms != found.changed_ms:
+            self._failures.count(key)
+            return None
+        self._remembered[digest] = found.changed_ms
+        if len(self._remembered) > REMEMBERED_MAX:
+            self._remembered.popitem(last=False)
+        return found.principal
+
     async def _check_in_pool(self, user: User | None, password: bytes) -> bool:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(POOL_THREADS, "passwords")
-        self._waiting += 1
-        try:
-            loop = asyncio.get_running_loop()
-            hashed = None if user is None else user.password
-            verifiers = {} if user is None else user.scram
-            return await loop.run_in_executor(
-                self._pool, check_password, password, hashed, verifiers
-            )
-        finally:
-            self._waiting -= 1
+        loop = asyncio.get_running_loop()
+        hashed = None if user is None else user.password
+        verifiers = {} if user is None else user.scram
+        return await loop.run_in_executor(self._pool, check_password, password, hashed, verifiers)
 
     def _failed(
         self, user: str, protocol: str, host: str, method: str, reason: str

@@ -1,7 +1,12 @@
-"""Failed logins of addresses: passwords are guessed slowly, at HTTP and by TubeMQ's signatures.
+"""Failed logins: passwords are guessed slowly.
 
-An address may fail `FAILURES_MAX` times at once, and `FAILURES_PER_S` times a second from then on;
-meanwhile its next password is not checked.
+    HTTP, TubeMQ's signatures   counted by address
+    passwords and SCRAM         by address and user, at all listeners together: many clients of one
+                                host log in, and one with a wrong password does not lock out the
+                                users of the others
+
+A key may fail `FAILURES_MAX` times at once, and `FAILURES_PER_S` times a second from then on;
+meanwhile its next password is not checked. Checks that are under way count as failures.
 """
 
 from __future__ import annotations
@@ -11,30 +16,37 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
-FAILURES_MAX: Final = 50  # of an address at once
+FAILURES_MAX: Final = 50  # of a key at once
 FAILURES_PER_S: Final = 2.0
-ADDRESSES_MAX: Final = 10_000
+KEYS_MAX: Final = 10_000
+USER_MAX: Final = 256  # characters of a user's name in a key: no user has a longer one
 TOO_MANY_FAILURES: Final = "too many failed logins from this address"
+TOO_MANY_FAILURES_OF_USER: Final = "too many failed logins of this user from this address"
+
+
+def key_of_user(user: str, host: str) -> str:
+    """Return the key of a user's logins from an address."""
+    return f"{host} {user[:USER_MAX]}"
 
 
 class FailedLogins:
-    """Counts the failed logins of addresses; each is forgotten with time."""
+    """Counts the failed logins of keys; each is forgotten with time."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._counts: OrderedDict[str, tuple[float, float]] = OrderedDict()  # count, at this time
 
-    def count(self, host: str) -> None:
-        """Add a failure of an address."""
-        self._counts[host] = (self._present(host) + 1, self._monotonic())
-        self._counts.move_to_end(host)
-        if len(self._counts) > ADDRESSES_MAX:
+    def count(self, key: str) -> None:
+        """Add a failure of a key."""
+        self._counts[key] = (self._present(key) + 1, self._monotonic())
+        self._counts.move_to_end(key)
+        if len(self._counts) > KEYS_MAX:
             self._counts.popitem(last=False)
 
-    def is_full(self, host: str) -> bool:
-        """Return whether the next password of an address is not checked now."""
-        return self._present(host) >= FAILURES_MAX
+    def is_full(self, key: str, under_way: int = 0) -> bool:
+        """Return whether the next password of a key is not checked now."""
+        return self._present(key) + under_way >= FAILURES_MAX
 
-    def _present(self, host: str) -> float:
-        count, at = self._counts.get(host, (0.0, 0.0))
+    def _present(self, key: str) -> float:
+        count, at = self._counts.get(key, (0.0, 0.0))
         return max(0.0, count - (self._monotonic() - at) * FAILURES_PER_S)

@@ -115,7 +115,7 @@ class SaslLogin:
 
     def _answer_scram(self, exchange: ScramExchange, token: bytes) -> bytes:
         try:
-            answer = exchange.respond(token)
+            answer = self._authenticator.respond_scram(exchange, token, self._host)
         except AuthenticationFailed as problem:
             raise self._fail(exchange.user, str(problem)) from None
         if exchange.is_done:

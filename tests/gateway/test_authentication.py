@@ -1,0 +1,178 @@
+"""Failed logins of a user from an address: guesses are not checked, hundreds at once neither."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+
+import pytest
+from cryptography.fernet import Fernet
+
+from tests.gateway.loop import on_loop
+from trilogue.broker.access.audit import AuditLog
+from trilogue.broker.access.users import Users, make_user
+from trilogue.broker.errors import AuthenticationFailed
+from trilogue.gateway import authentication
+from trilogue.gateway.authentication import Authenticator
+from trilogue.gateway.failed_logins import (
+    FAILURES_MAX,
+    FAILURES_PER_S,
+    TOO_MANY_FAILURES_OF_USER,
+    FailedLogins,
+)
+from trilogue.gateway.kafka.security.sasl_login import SaslLogin
+
+NOW_MS = 1_700_000_000_000
+HERE, THERE = "192.0.2.1", "192.0.2.2"
+PASSWORD = b"wonder"
+MECHANISM = "SCRAM-SHA-256"
+GUESSES = 300
+
+
+class Logins:
+    """An authenticator with the users alice and bob, a clock, and the checks that were made."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 100.0
+        self.lines: list[dict[str, object]] = []
+        self.checks: list[bytes] = []
+        users = Users({})
+        for name in ("alice", "bob"):
+            users.plan_put(make_user(name, PASSWORD, NOW_MS, key=Fernet.generate_key())).apply()
+        audit = AuditLog(self.lines.append, lambda: NOW_MS)
+        self.authenticator = Authenticator(users, audit=audit, now_ms=lambda: NOW_MS)
+        self.authenticator._failures = FailedLogins(lambda: self.now_s)
+
+        def check(password: bytes, _hashed: object, _verifiers: object) -> bool:
+            self.checks.append(password)
+            return password == PASSWORD
+
+        monkeypatch.setattr(authentication, "check_password", check)
+
+    async def plain(self, user: str, password: bytes, host: str = HERE, protocol: str = "kafka"):
+        return await self.authenticator.verify_password(
+            user, password, protocol=protocol, host=host
+        )
+
+    async def reasons(self, user: str, count: int, **how: str) -> list[str]:
+        """The reasons of so many wrong passwords at once."""
+        found = await asyncio.gather(
+            *(self.plain(user, b"guess %d" % number, **how) for number in range(count)),
+            return_exceptions=True,
+        )
+        return [str(each) for each in found]
+
+
+@pytest.fixture
+def logins(monkeypatch: pytest.MonkeyPatch) -> Logins:
+    return Logins(monkeypatch)
+
+
+@pytest.mark.parametrize("user", ["alice", "unknown"])
+@on_loop
+async def test_of_hundreds_of_guesses_at_once_a_few_are_checked(logins: Logins, user: str):
+    """An unknown user has as many checks as a known one."""
+    reasons = await logins.reasons(user, GUESSES)
+
+    assert len(logins.checks) == FAILURES_MAX
+    assert reasons.count(TOO_MANY_FAILURES_OF_USER) == GUESSES - FAILURES_MAX
+    with pytest.raises(AuthenticationFailed, match=TOO_MANY_FAILURES_OF_USER):
+        await logins.plain(user, PASSWORD)
+    assert len(logins.checks) == FAILURES_MAX
+
+
+@on_loop
+async def test_other_users_of_the_host_and_other_hosts_of_the_user_log_in(logins: Logins):
+    await logins.reasons("alice", GUESSES)
+
+    assert (await logins.plain("bob", PASSWORD)).principal.name == "bob"
+    assert (await logins.plain("alice", PASSWORD, host=THERE)).principal.name == "alice"
+
+
+@on_loop
+async def test_the_failures_at_one_listener_count_at_the_others(logins: Logins):
+    await logins.reasons("alice", FAILURES_MAX, protocol="kafka")
+
+    with pytest.raises(AuthenticationFailed, match=TOO_MANY_FAILURES_OF_USER):
+        await logins.plain("alice", PASSWORD, protocol="pulsar")
+
+
+@on_loop
+async def test_failures_are_forgotten_with_time(logins: Logins):
+    await logins.reasons("alice", FAILURES_MAX)
+    logins.now_s += 1 / FAILURES_PER_S
+
+    assert (await logins.plain("alice", PASSWORD)).principal.name == "alice"
+
+
+@on_loop
+async def test_a_password_that_was_right_before_is_still_accepted(logins: Logins):
+    await logins.plain("alice", PASSWORD)
+    await logins.reasons("alice", GUESSES)
+
+    assert (await logins.plain("alice", PASSWORD)).principal.name == "alice"
+
+
+@on_loop
+async def test_hundreds_of_clients_with_the_right_password_share_a_check(logins: Logins):
+    found = await asyncio.gather(*(logins.plain("alice", PASSWORD) for _ in range(GUESSES)))
+
+    assert {each.principal.name for each in found} == {"alice"}
+    assert len(logins.checks) == 1
+
+
+def first_token(user: str) -> bytes:
+    return f"n,,n={user},r=nonce".encode()
+
+
+def final_token(first: bytes, answer: bytes, password: bytes) -> bytes:
+    fields = dict(part.split("=", 1) for part in answer.decode().split(","))
+    salt = base64.b64decode(fields["s"])
+    salted = hashlib.pbkdf2_hmac("sha256", password, salt, int(fields["i"]))
+    client_key = hmac.digest(salted, b"Client Key", "sha256")
+    without_proof = f"c=biws,r={fields['r']}"
+    signed = f"{first.decode()[3:]},{answer.decode()},{without_proof}".encode()
+    signature = hmac.digest(hashlib.sha256(client_key).digest(), signed, "sha256")
+    proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
+    return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
+
+
+def begin(logins: Logins, host: str) -> SaslLogin:
+    login = SaslLogin(logins.authenticator, host, (MECHANISM,), lambda _login: None)
+    login.begin(MECHANISM, bare=False)
+    return login
+
+
+async def scram(login: SaslLogin, user: str, password: bytes) -> bytes:
+    first = first_token(user)
+    answer = await login.answer(first)
+    return await login.answer(final_token(first, answer, password))
+
+
+@pytest.mark.parametrize("user", ["alice", "unknown"])
+@on_loop
+async def test_of_hundreds_of_scram_exchanges_a_few_are_checked(logins: Logins, user: str):
+    """All of them have their first answer before one of them fails."""
+    exchanges = [begin(logins, HERE) for _ in range(FAILURES_MAX + 20)]
+    answers = [await each.answer(first_token(user)) for each in exchanges]
+    reasons = []
+    for exchange, answer in zip(exchanges, answers, strict=True):
+        with pytest.raises(AuthenticationFailed) as problem:
+            await exchange.answer(final_token(first_token(user), answer, b"guess"))
+        reasons.append(str(problem.value))
+
+    assert reasons.count(TOO_MANY_FAILURES_OF_USER) == 20
+    with pytest.raises(AuthenticationFailed, match=TOO_MANY_FAILURES_OF_USER):
+        await scram(begin(logins, HERE), user, PASSWORD)
+    assert (await scram(begin(logins, HERE), "bob", PASSWORD)).startswith(b"v=")
+    assert (await scram(begin(logins, THERE), "alice", PASSWORD)).startswith(b"v=")
+
+
+@on_loop
+async def test_long_names_do_not_fill_memory(logins: Logins):
+    await logins.reasons("a" * 60_000, 1)
+
+    (key,) = logins.authenticator._failures._counts
+    assert len(key) < 300

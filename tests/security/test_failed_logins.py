@@ -1,0 +1,153 @@
+"""Hundreds of guesses at once at Kafka's and Pulsar's listeners: few are checked."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+from collections import Counter
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from tests.gateway.pulsar.rig import frame_of
+from tests.security.live_node import LiveNode
+from tests.security.test_kafka_logins import frame, receive, text
+from tests.waiting import wait_until
+from trilogue.broker.access.users import make_user
+from trilogue.gateway.failed_logins import (
+    FAILURES_MAX,
+    FAILURES_PER_S,
+    TOO_MANY_FAILURES_OF_USER,
+    key_of_user,
+)
+
+pulsar = pytest.importorskip("pulsar")
+
+PASSWORD = "wonder"
+GUESSES = 200
+
+pytestmark = [pytest.mark.full, pytest.mark.timeout(120)]
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("guesses")
+    settings = {"access.authenticate": "true"}
+    with LiveNode(folder, settings, ("kafka-sasl", "pulsar")) as live:
+        live.make_topic("orders")
+        users = live.node.storage.broker.users
+        for name in ("alice", "bob", "carol"):
+            user = make_user(name, PASSWORD.encode(), live.node.now_ms(), key=live.key)
+            live.write(users.plan_put(user))
+        yield live
+
+
+def connect_all(address: str) -> list[socket.socket]:
+    host, _, port = address.rpartition(":")
+    return [socket.create_connection((host, int(port)), timeout=60) for _ in range(GUESSES)]
+
+
+def kafka_client(node, user, mechanism="PLAIN"):
+    return AdminClient(
+        {
+            "bootstrap.servers": node.doors["kafka-sasl"],
+            "security.protocol": "sasl_plaintext",
+            "sasl.mechanism": mechanism,
+            "sasl.username": user,
+            "sasl.password": PASSWORD,
+        }
+    )
+
+
+def pulsar_client(node, user):
+    return pulsar.Client(
+        f"pulsar://{node.doors['pulsar']}",
+        authentication=pulsar.AuthenticationBasic(user, PASSWORD),
+        operation_timeout_seconds=2,
+        logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
+    )
+
+
+def reasons(node, user):
+    lines = map(json.loads, node.audit_log.read_text().splitlines())
+    return Counter(
+        line["reason"]
+        for line in lines
+        if line["event"] == "login.failed" and line["principal"] == user
+    )
+
+
+def guess_at_kafka(node, user):
+    peers = connect_all(node.doors["kafka-sasl"])
+    for number, peer in enumerate(peers):
+        token = f"\0{user}\0guess {number}".encode()
+        peer.sendall(
+            frame(17, 1, text("PLAIN")) + frame(36, 1, struct.pack(">i", len(token)) + token)
+        )
+    for peer in peers:
+        receive(peer)
+        assert struct.unpack_from(">h", receive(peer), 4) == (58,)
+        assert peer.recv(1) == b"", "the connection is closed"
+        peer.close()
+
+
+def guess_at_pulsar(node, user):
+    peers = connect_all(node.doors["pulsar"])
+    for number, peer in enumerate(peers):
+        credentials = f"{user}:guess {number}".encode()
+        peer.sendall(
+            frame_of(
+                "connect",
+                client_version="guess",
+                protocol_version=21,
+                auth_method_name="basic",
+                auth_data=credentials,
+            )
+        )
+    for peer in peers:
+        answer = b""
+        while part := peer.recv(4_096):
+            answer += part
+        assert b"login" in answer or b"wrong" in answer
+        peer.close()
+
+
+@pytest.mark.parametrize("user", ["alice", "mallory"], ids=["known", "unknown"])
+@pytest.mark.parametrize("guess", [guess_at_kafka, guess_at_pulsar])
+def test_of_hundreds_of_guesses_at_once_few_are_checked(node, guess, user):
+    before = reasons(node, user)[TOO_MANY_FAILURES_OF_USER]
+
+    guess(node, user)
+
+    assert reasons(node, user)[TOO_MANY_FAILURES_OF_USER] - before >= GUESSES // 2
+    other = pulsar_client(node, "bob")
+    other.create_producer("orders-partition-0").send(b"x")
+    other.close()
+    assert kafka_client(node, "bob").list_topics(timeout=20).topics
+
+
+def test_a_user_with_many_failures_is_refused_at_both_listeners_and_logs_in_later(node):
+    key = key_of_user("carol", "127.0.0.1")
+    failures = node.node.access.authenticator._failures
+    for _ in range(FAILURES_MAX + 20 * int(FAILURES_PER_S)):
+        failures.count(key)
+
+    for mechanism in ("PLAIN", "SCRAM-SHA-256"):
+        with pytest.raises(KafkaException):
+            kafka_client(node, "carol", mechanism).list_topics(timeout=1)
+        assert kafka_client(node, "bob", mechanism).list_topics(timeout=20).topics
+    locked = pulsar_client(node, "carol")
+    with pytest.raises((pulsar.AuthenticationError, pulsar.Timeout)):
+        locked.create_producer("orders-partition-0")
+    locked.close()
+    assert reasons(node, "carol").keys() == {TOO_MANY_FAILURES_OF_USER}
+
+    def logs_in() -> bool:
+        try:
+            return bool(kafka_client(node, "carol", "SCRAM-SHA-512").list_topics(timeout=2).topics)
+        except KafkaException:
+            return False
+
+    wait_until(logs_in, "failures are forgotten", timeout_s=60)
