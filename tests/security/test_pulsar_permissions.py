@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.security.live_node import LiveNode
+from tests.waiting import wait_until
 from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.broker.access.users import make_user
 from trilogue.broker.names import NamespaceName, TopicName
@@ -21,6 +22,8 @@ SETTINGS = {
 }
 LISTENERS = ("kafka", "pulsar", "http")
 HOME = NamespaceName("public", "default")
+
+pulsar = pytest.importorskip("pulsar")
 
 
 @pytest.fixture
@@ -121,3 +124,53 @@ def test_stored_permissions_of_an_older_version_are_moved_at_the_start(tmp_path)
                 "carol": ["produce"],
                 "dave": ["sinks"],
             }
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("change", ["roles", "prefix"])
+def test_an_open_consumer_whose_role_is_revoked_ends(node, change):
+    for name in ("alice", "bob"):
+        put_user(node, name)
+        node.allow(name, Operation.READ, ResourceKind.TOPIC, "public/default/orders")
+    path = "namespaces/public/default"
+    roles = f"{path}/permissions/subscription/billing"
+    assert request(node, "POST", roles, ["alice", "bob"]).status_code == 204
+    clients = {name: connect(node, name) for name in ("alice", "bob")}
+    consumers = {
+        name: client.subscribe("orders-partition-0", "billing", pulsar.ConsumerType.Shared)
+        for name, client in clients.items()
+    }
+    clients["bob"].subscribe("orders-partition-0", "bob-own")
+    gateway = node.node.pulsar
+
+    def readers() -> list[str]:
+        return sorted(
+            f"{each.principal.name} {consumer.dispatcher.name}"
+            for each in list(gateway.connections)
+            for consumer in list(each.consumers.values())
+            if consumer.dispatcher is not None
+        )
+
+    assert readers() == ["alice billing", "bob billing", "bob bob-own"]
+    if change == "roles":
+        request(node, "DELETE", f"{path}/permissions/billing/bob")
+    else:
+        request(node, "DELETE", f"{path}/permissions/billing/alice")
+        request(node, "DELETE", f"{path}/permissions/billing/bob")
+        request(node, "POST", f"{path}/subscriptionAuthMode", "Prefix")
+
+    left = ["alice billing", "bob bob-own"] if change == "roles" else ["bob bob-own"]
+    wait_until(lambda: readers() == left, "the end of the consumer")
+    with pytest.raises(pulsar.PulsarException):
+        consumers["bob"].receive(3_000)
+    assert '"group billing"' in node.audit_log.read_text(), "the client came again"
+    for client in clients.values():
+        client.close()
+
+
+def connect(node, user):
+    return pulsar.Client(
+        f"pulsar://{node.doors['pulsar']}",
+        authentication=pulsar.AuthenticationBasic(user, "wonder"),
+        logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
+    )

@@ -234,7 +234,7 @@ def _make_authorizer(settings: Settings, broker: Broker) -> Authorizer:
         tenant_admins=tenant_admins,
         allow_without_acl=settings.switch("access.allow-without-acl"),
     )
-    namespaces.tenant_listeners.append(authorizer.move)
+    namespaces.access_listeners.append(authorizer.move)
     if settings.switch("access.authorize"):
         return authorizer
     return Permissions(authorizer, guarded)

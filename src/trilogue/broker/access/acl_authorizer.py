@@ -56,7 +56,7 @@ class AclAuthorizer:
         acls.listeners.append(self.move)
 
     def move(self) -> None:
-        """Move the generation: an ACL or the administrators of a tenant have changed."""
+        """Move the generation: an ACL, a tenant or roles of a subscription have changed."""
         self.generation += 1
 
     def allowed(

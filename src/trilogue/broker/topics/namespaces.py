@@ -82,7 +82,8 @@ class Namespaces:
         self._changed = changed
         self._texts: dict[str, str] = {}
         self._resolved: dict[NamespaceName, Policies] = {}  # of topics without their own
-        self.tenant_listeners: list[Callable[[], None]] = []  # called when one has changed
+        # Called when administrators of a tenant or roles of subscriptions have changed.
+        self.access_listeners: list[Callable[[], None]] = []
         self._tenants: dict[str, Tenant] = {DEFAULT_TENANT: Tenant()}
         self._namespaces: dict[NamespaceName, Namespace] = {DEFAULT_NAME: Namespace()}
         for key, text in settings.items():
@@ -219,19 +220,22 @@ class Namespaces:
             on_conflict=ConcurrentChange("it was changed meanwhile"),
         )
 
-    def _on_tenant_change(self) -> None:
-        for listener in self.tenant_listeners:
+    def _on_access_change(self) -> None:
+        for listener in self.access_listeners:
             listener()
 
     def _load(self, key: str, text: str) -> None:
         kind, _, name = key.partition("/")
+        changes_roles = False
         try:
             if key.startswith(TENANT_KEY):
                 self._tenants[name] = msgspec.json.decode(text, type=Tenant)
-                self._on_tenant_change()
+                self._on_access_change()
             else:
                 tenant, _, rest = name.partition("/")
                 decoded = msgspec.json.decode(text, type=Namespace)
+                before = self._namespaces.get(NamespaceName(tenant, rest), Namespace())
+                changes_roles = _role_rules(before) != _role_rules(decoded)
                 self._namespaces[NamespaceName(tenant, rest)] = decoded
         except msgspec.DecodeError as error:
             raise CorruptLog(f"what meta keeps of {kind} {name} cannot be read") from error
@@ -239,6 +243,8 @@ class Namespaces:
         self._resolved.clear()
         if key.startswith(NAMESPACE_KEY):
             self._changed(NamespaceName(tenant, rest))
+        if changes_roles:
+            self._on_access_change()
 
     def _forget(self, key: str) -> None:
         self._texts.pop(key, None)
@@ -246,8 +252,13 @@ class Namespaces:
         _, _, name = key.partition("/")
         if key.startswith(TENANT_KEY):
             self._tenants.pop(name, None)
-            self._on_tenant_change()
+            self._on_access_change()
             return
         tenant, _, rest = name.partition("/")
         self._namespaces.pop(NamespaceName(tenant, rest), None)
         self._changed(NamespaceName(tenant, rest))
+
+
+def _role_rules(namespace: Namespace) -> tuple[object, ...]:
+    """Return what decides which roles may use the subscriptions of a namespace."""
+    return namespace.subscription_roles, namespace.policies.get("subscriptionAuthMode")

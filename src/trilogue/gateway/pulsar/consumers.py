@@ -232,20 +232,27 @@ def _check(
 def _check_role(
     connection: PulsarConnection, subscription: str, topic: Topic, partition: Partition
 ) -> None:
-    """Refuse a subscription that the namespace has for other roles than the client's.
+    """Refuse a subscription that the namespace has for other roles; raises AccessDenied."""
+    if not can_use_subscription(connection, subscription, topic, partition):
+        connection.access.record_refusal(Operation.READ, ResourceKind.GROUP, subscription)
+        raise AccessDenied(Operation.READ, Resource(ResourceKind.GROUP, subscription))
+
+
+def can_use_subscription(
+    connection: PulsarConnection, subscription: str, topic: Topic, partition: Partition
+) -> bool:
+    """Return whether the namespace has a subscription for the role of the client.
 
     It names the roles of the subscription, or the role has to be before the subscription's name.
-    Clients that may change the namespace may use any. Raises AccessDenied.
+    Clients that may change the namespace may use any.
     """
     role, namespace = connection.principal.name, topic.name.namespace_name
     found = connection.gateway.broker.namespaces.namespace(namespace)
     roles = found.subscription_roles.get(subscription)
     prefixed = not partition.policies.role_prefixes or subscription.startswith(role)
     if prefixed and (not roles or role in roles):
-        return
-    if not connection.can_see(Operation.ALTER, ResourceKind.NAMESPACE, namespace):
-        connection.access.record_refusal(Operation.READ, ResourceKind.GROUP, subscription)
-        raise AccessDenied(Operation.READ, Resource(ResourceKind.GROUP, subscription))
+        return True
+    return connection.can_see(Operation.ALTER, ResourceKind.NAMESPACE, namespace)
 
 
 def _check_readable(partition: Partition, dispatcher: Dispatcher) -> None:

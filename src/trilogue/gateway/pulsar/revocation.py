@@ -15,6 +15,8 @@ from functools import partial
 from trilogue.broker.access.authorizer import Authorizer, Operation, ResourceKind
 from trilogue.broker.names import parse_pulsar
 from trilogue.gateway.pulsar.connection import PulsarConnection
+from trilogue.gateway.pulsar.consumers import can_use_subscription
+from trilogue.gateway.pulsar.dispatcher import Dispatcher
 
 CHECK_S = 0.25
 CONNECTIONS_A_STEP = 100
@@ -53,11 +55,15 @@ def _end_consumers(connection: PulsarConnection) -> None:
     revoked: Iterable[int] = [
         consumer_id
         for consumer_id, consumer in connection.consumers.items()
-        if consumer.dispatcher is not None
-        and not connection.is_allowed(
-            Operation.READ, ResourceKind.TOPIC, consumer.dispatcher.topic.name
-        )
+        if consumer.dispatcher is not None and not _can_consume(connection, consumer.dispatcher)
     ]
     for consumer_id in revoked:
         connection.consumers[consumer_id].gone()
         connection.close_consumer(consumer_id)
+
+
+def _can_consume(connection: PulsarConnection, dispatcher: Dispatcher) -> bool:
+    topic = dispatcher.topic
+    if not connection.is_allowed(Operation.READ, ResourceKind.TOPIC, topic.name):
+        return False
+    return can_use_subscription(connection, dispatcher.name, topic, dispatcher.partition)

@@ -1,7 +1,8 @@
 """Roles that alone may consume from a subscription of a namespace, on each of its topics.
 
 A subscription without such roles is for all that may consume from the topic. The ones that have
-them need the right to consume, too. SUBSCRIBE checks them (gateway/pulsar/consumers.py).
+them need the right to consume, too. SUBSCRIBE checks them (gateway/pulsar/consumers.py), and
+open consumers end when their role is removed (gateway/pulsar/revocation.py).
 """
 
 from __future__ import annotations
