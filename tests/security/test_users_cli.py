@@ -160,6 +160,21 @@ def test_a_lost_administrator_is_helped_without_a_server(tmp_path):
     done("users", "create", "bob", f"--data={data}", f"--password-file={tmp_path / 'new'}")
     done("acls", "add", f"--data={data}", "--principal=User:bob", "--topic=*", "--operation=read")
     assert "public" not in done("acls", "list", f"--data={data}")
+    done("users", "revoke-tokens", "bob", f"--data={data}")
+    audit = data / "audit.log"  # the command does not know the settings of the server
+    lines = [json.loads(line) for line in audit.read_text().splitlines()]
+    assert [(line["event"], line["operation"], line["resource"]) for line in lines] == [
+        ("done", "create user", "user admin"),
+        ("done", "set password", "user admin"),
+        ("done", "create user", "user bob"),
+        ("done", "create ACL", "cluster cluster"),
+        ("done", "revoke tokens", "user bob"),
+    ]
+    assert {line["principal"].partition(":")[0] for line in lines} == {"OS"}
+    assert {line["protocol"] for line in lines} == {"offline"}
+    assert "User:bob" in lines[3]["acl"]
+    assert audit.stat().st_mode & 0o077 == 0
+    assert not any(word in json.dumps(lines) for word in ("lost", OTHER, PASSWORD))
 
     with start_server(data, settings=settings) as server:
         url = f"{server.http}{TENANTS}"

@@ -1,23 +1,37 @@
 """Administration of users and ACLs, for the HTTP API and for `trilogue users` without a server.
 
 Every method returns what is shown as JSON, never a secret: only `issue_token` returns the token
-that it made. Raises InvalidRequest, InUse, UnknownUser, and what writing metadata raises.
+that it made. Raises InvalidRequest, InUse, UnknownUser, and what writing metadata raises. Each
+change is one line of the audit log.
 """
 
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol, Self
 
 from trilogue.broker.access.acl_names import format_acl, parse_acl
 from trilogue.broker.access.acls import AclStore
+from trilogue.broker.access.authorizer import CLUSTER, Resource, ResourceKind
 from trilogue.broker.access.tokens import TokenKey, TokenKeyError, TokenRules, issue_token
 from trilogue.broker.access.users import User, Users, make_user
 from trilogue.broker.errors import InUse, InvalidRequest, NotServed, UnknownUser
 from trilogue.broker.metadata_change import MetadataChange
 
 Row = dict[str, Any]
+
+
+class ActRecorder(Protocol):
+    """Writes the line of the audit log of an administrative act."""
+
+    def __call__(self, operation: str, resource: Resource, **details: object) -> None:
+        """Write the line of an act that was done."""
+
+
+def ignore_act(operation: str, resource: Resource, **details: object) -> None:
+    """Write no line: for what reads only."""
 
 
 class AccessAdministration:
@@ -41,6 +55,13 @@ class AccessAdministration:
         self._token_key = token_key
         self._token_rules = token_rules
         self._now_ms = now_ms
+        self.record: ActRecorder = ignore_act
+
+    def recorded_by(self, record: ActRecorder) -> Self:
+        """Return the administration for one client, whose acts this recorder writes."""
+        found = copy.copy(self)
+        found.record = record
+        return found
 
     # -- users
 
@@ -56,21 +77,27 @@ class AccessAdministration:
         """Create a user with a password."""
         if self.users.find(name) is not None:
             raise InUse(f"the user {name} exists: set-password gives it another password")
-        return await self._put(name, password)
+        made = await self._put(name, password)
+        self._record_user("create user", name)
+        return made
 
     async def set_password(self, name: str, password: bytes) -> Row:
         """Give a user another password; its sessions end."""
         self._find(name)
-        return await self._put(name, password)
+        made = await self._put(name, password)
+        self._record_user("set password", name)
+        return made
 
     async def delete_user(self, name: str) -> None:
         """Delete a user; its sessions end and its tokens are refused."""
         self._find(name)
         await self._write(self.users.plan_delete(name, self._now_ms()))
+        self._record_user("delete user", name)
 
     async def revoke_tokens(self, name: str) -> None:
         """Revoke all tokens that were issued to a name."""
         await self._write(self.users.plan_revoke_tokens(name, self._now_ms()))
+        self._record_user("revoke tokens", name)
 
     def issue_token(self, name: str, lifetime_ms: int | None) -> Row:
         """Return a new token of a user."""
@@ -87,6 +114,7 @@ class AccessAdministration:
             )
         except TokenKeyError as problem:
             raise NotServed(str(problem)) from None
+        self._record_user("issue token", name)
         return {"token": token, "expiresMs": None if lifetime_ms is None else now_ms + lifetime_ms}
 
     # -- ACLs
@@ -100,15 +128,23 @@ class AccessAdministration:
         """Add ACLs; return them as they are stored."""
         acls = [parse_acl(row) for row in rows]
         await self._write(self.acls.plan_create(acls))
-        return [format_acl(acl) for acl in acls]
+        return self._record_acls("create ACL", [format_acl(acl) for acl in acls])
 
     async def remove_acls(self, rows: Iterable[Mapping[str, str]]) -> list[Row]:
         """Remove ACLs; return those that existed."""
         acls = [acl for acl in map(parse_acl, rows) if acl in self.acls]
         await self._write(self.acls.plan_delete(acls))
-        return [format_acl(acl) for acl in acls]
+        return self._record_acls("delete ACL", [format_acl(acl) for acl in acls])
 
     # -- parts
+
+    def _record_user(self, act: str, name: str) -> None:
+        self.record(act, Resource(ResourceKind.USER, name))
+
+    def _record_acls(self, act: str, rows: list[Row]) -> list[Row]:
+        for row in rows:
+            self.record(act, CLUSTER, acl=" ".join(row.values()))
+        return rows
 
     def _find(self, name: str) -> User:
         user = self.users.find(name)

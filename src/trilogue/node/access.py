@@ -330,13 +330,20 @@ def _make_emit(settings: Settings) -> Emit:
     path = settings.text("access.audit-log")
     if not path:
         return _emit_to_log
+    return make_file_emit(path, f"access.audit-log ({settings.origin('access.audit-log')})")
+
+
+def make_file_emit(path: str, origin: str) -> Emit:
+    """Return what appends the lines of the audit log to a file; StartError, which names `origin`.
+
+    A second call in a process replaces the first file.
+    """
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.close(descriptor)
         handler = RotatingFileHandler(path, maxBytes=AUDIT_BYTES, backupCount=AUDIT_FILES)
     except OSError as error:
-        origin = settings.origin("access.audit-log")
-        reason = f"access.audit-log ({origin}): {path}: {error.strerror}"
+        reason = f"{origin}: {path}: {error.strerror}"
         raise StartError(reason, WRONG_SETTING) from error
     audit_log = logging.getLogger("trilogue.audit.file")
     audit_log.propagate = False

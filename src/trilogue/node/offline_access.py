@@ -5,30 +5,43 @@
 
 The directory is locked, so no server runs on it meanwhile. Meta gets a new epoch, as at each start.
 A directory without data becomes an empty one: `serve --secure` makes its administrator so.
+
+Each change is a line of the audit log, as changes at a server are: in the file of
+`access.audit-log`, or in `audit.log` of the directory. Its principal is the user of the operating
+system.
 """
 
 from __future__ import annotations
 
+import os
+import pwd
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from trilogue.broker.access.acls import AclStore
+from trilogue.broker.access.audit import AuditLog
+from trilogue.broker.access.authorizer import Principal
 from trilogue.broker.access.users import Users
 from trilogue.broker.metadata_change import MetadataChange
-from trilogue.gateway.access_administration import AccessAdministration
+from trilogue.gateway.access_administration import AccessAdministration, ActRecorder
 from trilogue.log.directory import DataDirectory
 from trilogue.log.errors import AlreadyLocked, LogError
 from trilogue.log.files import OsFileSystem
 from trilogue.log.formats import check_formats
 from trilogue.meta.operations import Fence, Op
 from trilogue.meta.sqlite import SqliteMeta
-from trilogue.node.access import make_administration
+from trilogue.node.access import make_administration, make_file_emit
 from trilogue.node.errors import StartError
 from trilogue.node.settings.table import Settings
 from trilogue.node.storage import wall_clock_ms
+
+AUDIT_LOG: Final = "audit.log"  # in the data directory, where the settings name no other
+OS_USER: Final = "OS"  # the kind of the principal: no user of the cluster
+PROTOCOL: Final = "offline"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +84,17 @@ async def open_offline_access(settings: Settings) -> AsyncIterator[OfflineAccess
         administration = make_administration(
             settings, users, acls, write, data=path, now_ms=wall_clock_ms
         )
-        yield OfflineAccess(administration, write_ops)
+        yield OfflineAccess(administration.recorded_by(_make_recorder(settings, path)), write_ops)
+
+
+def _make_recorder(settings: Settings, data: Path) -> ActRecorder:
+    """Return what writes the lines of changes; StartError if the file cannot be opened."""
+    path = settings.text("access.audit-log") or str(data / AUDIT_LOG)
+    audit = AuditLog(make_file_emit(path, "the audit log"), wall_clock_ms)
+    client = Principal(OS_USER, str(os.getuid()))
+    with suppress(KeyError):
+        client = Principal(OS_USER, pwd.getpwuid(os.getuid()).pw_name)
+    return partial(audit.done, client, PROTOCOL, "")
 
 
 def _open_meta(path: Path, stack: ExitStack) -> SqliteMeta:

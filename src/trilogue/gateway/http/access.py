@@ -28,7 +28,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from trilogue.broker.access.authorizer import CLUSTER, Operation, Resource, ResourceKind
+from trilogue.broker.access.authorizer import CLUSTER, Operation
 from trilogue.broker.access.client_access import ClientAccess
 from trilogue.broker.errors import (
     AccessDenied,
@@ -94,15 +94,12 @@ class AccessApi:
         """Create a user."""
         _check(request, Operation.ALTER)
         body = await _read(request, PasswordBody)
-        made = await self._administration.create_user(_name(request), body.password.encode())
-        _record(request, "create user")
-        return made
+        return await self._recorded(request).create_user(_name(request), body.password.encode())
 
     async def delete_user(self, request: Request) -> object:
         """Delete a user."""
         _check(request, Operation.ALTER)
-        await self._administration.delete_user(_name(request))
-        _record(request, "delete user")
+        await self._recorded(request).delete_user(_name(request))
         return None
 
     async def set_password(self, request: Request) -> object:
@@ -115,23 +112,18 @@ class AccessApi:
             )
         else:
             _check(request, Operation.ALTER)
-        made = await self._administration.set_password(name, body.password.encode())
-        _record(request, "set password")
-        return made
+        return await self._recorded(request).set_password(name, body.password.encode())
 
     async def issue_token(self, request: Request) -> object:
         """Return a new token of a user."""
         _check(request, Operation.ALTER)
         body = await _read(request, TokenBody)
-        made = self._administration.issue_token(_name(request), body.lifetime_ms)
-        _record(request, "issue token")
-        return made
+        return self._recorded(request).issue_token(_name(request), body.lifetime_ms)
 
     async def revoke_tokens(self, request: Request) -> object:
         """Revoke all tokens of a user."""
         _check(request, Operation.ALTER)
-        await self._administration.revoke_tokens(_name(request))
-        _record(request, "revoke tokens")
+        await self._recorded(request).revoke_tokens(_name(request))
         return None
 
     async def list_acls(self, request: Request) -> object:
@@ -142,16 +134,15 @@ class AccessApi:
     async def add_acls(self, request: Request) -> object:
         """Add ACLs."""
         _check(request, Operation.ALTER)
-        added = await self._administration.add_acls(await _read(request, list[dict[str, str]]))
-        _record_acls(request, "create ACL", added)
-        return added
+        return await self._recorded(request).add_acls(await _read(request, list[dict[str, str]]))
 
     async def remove_acls(self, request: Request) -> object:
         """Remove ACLs, and return those that existed."""
         _check(request, Operation.ALTER)
-        removed = await self._administration.remove_acls(await _read(request, list[dict[str, str]]))
-        _record_acls(request, "delete ACL", removed)
-        return removed
+        return await self._recorded(request).remove_acls(await _read(request, list[dict[str, str]]))
+
+    def _recorded(self, request: Request) -> AccessAdministration:
+        return self._administration.recorded_by(_access(request).record_act)
 
 
 def build_access_app(administration: AccessAdministration, authenticator: Authenticator) -> ASGIApp:
@@ -231,13 +222,3 @@ async def _read(request: Request, kind: type[T]) -> T:
         return msgspec.json.decode(await read_body(request), type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise HttpError(400, "the body is not the JSON that docs/reference describes") from None
-
-
-def _record(request: Request, act: str) -> None:
-    _access(request).record_act(act, Resource(ResourceKind.USER, _name(request)))
-
-
-def _record_acls(request: Request, act: str, rows: object) -> None:
-    for row in rows if isinstance(rows, list) else ():
-        resource = Resource(ResourceKind.CLUSTER, CLUSTER.name)
-        _access(request).record_act(act, resource, acl=" ".join(row.values()))
