@@ -18,7 +18,8 @@ from tests.security.test_kafka_logins import PASSWORD, SECRET, Secured
 from tests.server import run_trilogue, start_server
 from trilogue.cli.cluster import read_http_options
 from trilogue.client.errors import ClientError, ServerUnreachable
-from trilogue.client.kafka import KafkaClient
+from trilogue.client.kafka import Acks, KafkaClient
+from trilogue.client.kafka.connection import KafkaConnection
 from trilogue.client.kafka.errors import AuthenticationFailed, KafkaError
 
 pytestmark = pytest.mark.timeout(120)
@@ -119,20 +120,86 @@ def test_a_client_without_tls_at_a_tls_port_gets_an_error(node: Secured):
         asyncio.run(fail())
 
 
-def test_a_client_outlives_its_sessions(node: Secured):
-    """Sessions of two seconds: connections are replaced before they end."""
+class Renewals:
+    """Counts the connections that are opened, and the logins that renew a session."""
 
-    async def work(client: KafkaClient) -> int:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.opened = self.renewed = 0
+        self.tasks: set[object] = set()  # those that renew a session
+        open_connection, renew = KafkaConnection.open, KafkaConnection._renew_session
+
+        async def count_open(connection: KafkaConnection, host: str, port: int) -> None:
+            self.opened += 1
+            await open_connection(connection, host, port)
+
+        async def count_renewal(connection: KafkaConnection) -> None:
+            self.tasks.add(asyncio.current_task())
+            await renew(connection)
+            self.renewed += connection.is_open
+
+        monkeypatch.setattr(KafkaConnection, "open", count_open)
+        monkeypatch.setattr(KafkaConnection, "_renew_session", count_renewal)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "acks"),
+    [
+        ("SCRAM-SHA-512", Acks.ALL),
+        pytest.param("PLAIN", Acks.NONE, marks=pytest.mark.full),
+        pytest.param("PLAIN", Acks.ALL, marks=pytest.mark.full),
+    ],
+)
+def test_a_session_is_renewed_on_its_connection(
+    node: Secured, monkeypatch: pytest.MonkeyPatch, mechanism: str, acks: Acks
+):
+    """Sessions of two seconds; requests go on meanwhile, and none is lost or sent twice."""
+    counts = Renewals(monkeypatch)
+    topic = f"renewed-{mechanism}-{acks.name}"
+
+    async def work(client: KafkaClient) -> tuple[list[bytes], list[bytes]]:
+        producer = await client.producer(acks=acks)
+        await producer.send(topic, b"first")
+        consumer = await client.consumer(topic, group=topic, reset_to="earliest")
+        sent, received = [b"first"], [(await consumer.get(20)).value]
+        opened = counts.opened
+        while counts.renewed < 4:
+            sent.append(b"%d" % len(sent))
+            await producer.send(topic, sent[-1])
+            received += [message.value for message in await consumer.poll(0.05)]
+        while len(received) < len(sent):
+            received += [message.value for message in await consumer.poll(10)]
+        assert counts.opened == opened
+        return sent, received
+
+    sent, received = run(node, "kafka-sasl", work, **login(mechanism=mechanism))
+
+    assert received == sent
+
+
+@pytest.mark.full
+def test_a_session_that_cannot_be_renewed_ends_its_connection(
+    node: Secured, monkeypatch: pytest.MonkeyPatch
+):
+    """The function for tokens fails twice; the client connects again, as with any lost one."""
+    counts, failures = Renewals(monkeypatch), []
+
+    def token() -> str:
+        if len(failures) < 2 and asyncio.current_task() in counts.tasks:
+            failures.append("failed")
+            raise OSError("the issuer of tokens does not respond")
+        return jwt.encode({"sub": "admin", "exp": int(time.time()) + 600}, SECRET, "HS256")
+
+    async def work(client: KafkaClient) -> None:
         producer = await client.producer()
-        sent = 0
-        ends = time.monotonic() + 5
-        while time.monotonic() < ends:
+        await producer.send("own", b"x")
+        opened = counts.opened
+        while counts.opened == opened or counts.renewed < 2:
             await producer.send("own", b"x")
-            sent += 1
             await asyncio.sleep(0.05)
-        return sent
 
-    assert run(node, "kafka-sasl", work, **login()) > 5
+    run(node, "kafka-sasl", work, sasl_mechanism="OAUTHBEARER", oauth_token=token)
+
+    assert len(failures) == 2
 
 
 @pytest.mark.full

@@ -27,12 +27,13 @@ from trilogue.wire.kafka.security.sasl import SaslAuthenticateRequest, SaslHands
 log = logging.getLogger("trilogue.client.kafka")
 API_VERSIONS_KEY = 18
 HANDSHAKE_KEY = 17
-LIFE_SHARE = 0.8  # of a session, after which its connection is replaced
-LEAVE_S = 0.1
+AUTHENTICATE_KEY = 36
+LIFE_SHARE = 0.8  # of a session, after which the client logs in again
 IN_CLEAR = Security()
 TRIED_FIRST = 3
 CONNECT_S = 10.0
 """The default time for opening a connection."""
+Buffer = bytes | bytearray | memoryview
 
 
 class _PendingRequest(NamedTuple):
@@ -49,6 +50,9 @@ class KafkaConnection:
 
     A response that does not come in time, or that cannot be read, closes the connection: the ones
     after it could not be read either. A request's time begins when there is no other before it.
+
+    A session that ends by itself is renewed on the same connection before that (KIP-368): requests
+    are held while the login runs, and sent after it.
     """
 
     def __init__(
@@ -70,7 +74,8 @@ class KafkaConnection:
         self._reason: ConnectionLost | None = None
         self._address = ""
         self._session_timer: asyncio.TimerHandle | None = None
-        self._session_ends = 0.0
+        self._renewal: asyncio.Task[None] | None = None
+        self._held: list[tuple[list[Buffer], _PendingRequest | None]] | None = None
         self.served: dict[int, tuple[int, int]] = {}
         """API key to the lowest and highest version that the server speaks."""
 
@@ -107,22 +112,18 @@ class KafkaConnection:
             answer: ApiVersionsResponse = await self.start(API_VERSIONS_KEY, TRIED_FIRST, request)
             if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
                 answer = await self.start(API_VERSIONS_KEY, 0, request)
+            rows = answer.api_keys
+            self.served = {row.api_key: (row.min_version, row.max_version) for row in rows}
             if self._security.has_login:
-                await self._log_in(answer)
+                await self._log_in()
         except BaseException:  # cancelled, too: nothing else would close the connection
             self.close()
             raise
-        self.served = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
 
-    async def _log_in(self, versions: ApiVersionsResponse) -> None:
-        """Log in by SASL; raises AuthenticationFailed.
-
-        A session that ends by itself is not renewed: the connection closes shortly before, when
-        no response is due, and the next request opens another one.
-        """
-        self.served = {row.api_key: (row.min_version, row.max_version) for row in versions.api_keys}
+    async def _log_in(self) -> None:
+        """Log in by SASL, for the first time or again; raises AuthenticationFailed."""
         mechanism = self._security.mechanism
-        chosen = await self.start(HANDSHAKE_KEY, 1, SaslHandshakeRequest(mechanism=mechanism))
+        chosen = await self._start_now(HANDSHAKE_KEY, 1, SaslHandshakeRequest(mechanism=mechanism))
         if chosen.error_code:
             names = ", ".join(chosen.mechanisms) or "none"
             raise AuthenticationFailed(
@@ -132,7 +133,9 @@ class KafkaConnection:
         token = exchange.first()
         lifetime_ms = 0
         while not exchange.is_done:
-            answer = await self.request(SaslAuthenticateRequest(auth_bytes=token))
+            request = SaslAuthenticateRequest(auth_bytes=token)
+            version = self.version(AUTHENTICATE_KEY)
+            answer = await self._start_now(AUTHENTICATE_KEY, version, request)
             if answer.error_code:
                 raise AuthenticationFailed(
                     f"{self._address}: {answer.error_message or 'the login failed'}: check "
@@ -141,19 +144,27 @@ class KafkaConnection:
             token = exchange.answer(bytes(answer.auth_bytes))
             lifetime_ms = answer.session_lifetime_ms
         if lifetime_ms > 0:
-            life_s = lifetime_ms / 1_000
+            delay_s = LIFE_SHARE * lifetime_ms / 1_000
             loop = asyncio.get_running_loop()
-            self._session_ends = loop.time() + life_s
-            self._session_timer = loop.call_later(LIFE_SHARE * life_s, self._leave_session)
+            self._session_timer = loop.call_later(delay_s, self._begin_renewal)
 
-    def _leave_session(self) -> None:
-        """Close before the session ends, as soon as no response is due."""
-        loop = asyncio.get_running_loop()
-        left_s = self._session_ends - loop.time()
-        if self._waiting and left_s > LEAVE_S:
-            self._session_timer = loop.call_later(LEAVE_S, self._leave_session)
-        else:
-            self.close()
+    def _begin_renewal(self) -> None:
+        if self.is_open:
+            self._held = []
+            self._renewal = asyncio.get_running_loop().create_task(self._renew_session())
+
+    async def _renew_session(self) -> None:
+        """Log in again, then send what was held; a login that fails closes the connection."""
+        try:
+            await self._log_in()
+        except Exception as problem:  # noqa: BLE001 - a function for tokens may raise anything
+            if self.is_open:
+                self._reason = ConnectionLost(f"the login could not be renewed: {problem}")
+                self.close()
+            return
+        held, self._held = self._held or [], None
+        for parts, pending in held:
+            self._send(parts, pending)
 
     def version(self, key: int, most: int | None = None) -> int:
         """The newest version of API `key` that both sides speak."""
@@ -178,19 +189,62 @@ class KafkaConnection:
     def start(
         self, key: int, version: int, message: Any, timeout_s: float | None = None
     ) -> asyncio.Future[Any]:
-        """Send now; the future holds the decoded answer, or what went wrong."""
-        correlation_id = self.write(key, version, message)
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Any] = loop.create_future()
-        now = loop.time()
-        limit_s = self._timeout_s if timeout_s is None else timeout_s
-        self._waiting.append(_PendingRequest(correlation_id, key, version, answer, limit_s, now))
-        if len(self._waiting) == 1:
-            self._watch_until(now + limit_s)
-        return answer
+        """Send a request; the future holds the decoded answer, or what went wrong.
 
-    def write(self, key: int, version: int, message: Any) -> int:
-        """Send a request without a response (acks=0); returns its correlation id."""
+        It is sent at once, or when the login that runs is complete.
+        """
+        if self._held is None:
+            return self._start_now(key, version, message, timeout_s)
+        parts = self._encode(key, version, message)
+        pending = self._make_pending(key, version, timeout_s)
+        self._held.append((parts, pending))
+        return pending.answer
+
+    def write(self, key: int, version: int, message: Any) -> None:
+        """Send a request without a response (acks=0)."""
+        parts = self._encode(key, version, message)
+        if self._held is None:
+            self._frames.send(parts)
+        else:
+            # Copies: the caller uses its buffers again.
+            self._held.append(([bytes(part) for part in parts], None))
+
+    def _start_now(
+        self, key: int, version: int, message: Any, timeout_s: float | None = None
+    ) -> asyncio.Future[Any]:
+        """Send a request at once, also while others are held: the login's own."""
+        parts = self._encode(key, version, message)
+        pending = self._make_pending(key, version, timeout_s)
+        self._frames.send(parts)
+        self._wait_for(pending)
+        return pending.answer
+
+    def _send(self, parts: list[Buffer], pending: _PendingRequest | None) -> None:
+        """Send a request that was held; one that cannot be sent fails."""
+        try:
+            self._frames.send(parts)
+        except ConnectionLost as problem:
+            if pending is not None:
+                _fail(pending.answer, self._lost_error(problem))
+            return
+        if pending is not None:
+            self._wait_for(pending._replace(sent_at=asyncio.get_running_loop().time()))
+
+    def _make_pending(self, key: int, version: int, timeout_s: float | None) -> _PendingRequest:
+        """Return the entry of the request that was encoded last."""
+        loop = asyncio.get_running_loop()
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        return _PendingRequest(
+            self._correlation_id, key, version, loop.create_future(), limit_s, loop.time()
+        )
+
+    def _wait_for(self, pending: _PendingRequest) -> None:
+        self._waiting.append(pending)
+        if len(self._waiting) == 1:
+            self._watch_until(pending.sent_at + pending.timeout_s)
+
+    def _encode(self, key: int, version: int, message: Any) -> list[Buffer]:
+        """Return the frame of a request with the next correlation id."""
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         head = bytearray(4)
         encode_request_header(
@@ -199,8 +253,7 @@ class KafkaConnection:
         parts = gatherer(type(message), version)(message, head)
         size = sum(map(len, parts)) - 4
         head[0:4] = size.to_bytes(4, "big")
-        self._frames.send(parts)
-        return self._correlation_id
+        return parts
 
     def close(self) -> None:
         """Close; pending requests fail with ConnectionLost."""
@@ -272,7 +325,8 @@ class KafkaConnection:
             self._watch.cancel()
             self._watch = None
         waiting, self._waiting = self._waiting, deque()
-        for one in waiting:
+        held, self._held = self._held or [], None
+        for one in (*waiting, *(pending for _, pending in held if pending is not None)):
             _fail(one.answer, self._lost_error(problem))
 
     def _lost_error(self, problem: Exception) -> ConnectionLost:
