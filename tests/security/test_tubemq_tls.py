@@ -7,11 +7,13 @@ import gc
 import socket
 import ssl
 
+import httpx
 import pytest
 
 from tests.security.certificates import Authority
 from tests.security.live_node import LiveNode
 from trilogue.broker.access.authorizer import Operation, ResourceKind
+from trilogue.broker.access.users import make_user
 from trilogue.client.errors import ClientError, InvalidOption
 from trilogue.client.tubemq import Message
 from trilogue.client.tubemq.sync import TubeClient
@@ -28,6 +30,7 @@ class Secured(LiveNode):
         settings = {
             "access.authenticate": "true",
             "access.authorize": "true",
+            "access.super-users": "User:admin",
             "tls.certificate": server.certificate,
             "tls.key": server.key,
         }
@@ -36,6 +39,8 @@ class Secured(LiveNode):
     def __enter__(self):
         super().__enter__()
         self.put_user("alice", "wonder")
+        users = self.node.storage.broker.users
+        self.write(users.plan_put(make_user("admin", b"wonder", self.node.now_ms(), key=self.key)))
         self.make_topic("orders")
         for operation in (Operation.READ, Operation.WRITE):
             self.allow("alice", operation, ResourceKind.TOPIC, "public/default/orders")
@@ -80,6 +85,7 @@ def test_a_client_over_tls_writes_and_reads_over_tls(node, secured_client):
         producer.send(Message("orders", b"one"))
         with tube.consumer({"orders": set()}, group="readers") as consumer:
             assert b"one" in [each.body for each in consumer.get(10).messages]
+            assert members(node, "readers") == [True]
         endpoints = (node.node.tubemq.master_endpoint, node.node.tubemq.broker_endpoint)
         assert all(each.is_tls for endpoint in endpoints for each in endpoint.connections)
     gc.collect()
@@ -92,6 +98,18 @@ def test_a_client_in_clear_is_given_the_address_in_clear(node):
         tube.producer("orders") as producer,
     ):
         producer.send(Message("orders", b"two"))
+        with tube.consumer({"orders": set()}, group="readers"):
+            assert members(node, "readers") == [False]
+
+
+def members(node, group):
+    """Whether the members of a group use TLS, as the web API reports."""
+    answer = httpx.get(
+        f"http://{node.doors['http']}/webapi.htm",
+        params={"method": "admin_query_consume_group_detail", "consumeGroup": group},
+        auth=("admin", "wonder"),
+    )
+    return [member["isOverTLS"] for member in answer.json()["data"]]
 
 
 def test_plain_bytes_at_the_tls_port_are_not_answered(node):

@@ -60,6 +60,7 @@ class TubeMember:
     joined_ms: int
     last_heartbeat_ms: int
     host: str = ""
+    is_tls: bool = False  # its connection is encrypted
     size_bytes: int = 0  # bytes of its names, filters and lists
     principal: Principal = ANONYMOUS
     wanted: frozenset[TubePartition] = frozenset()
@@ -173,6 +174,7 @@ class BalancedGroup:
         claims: Collection[TubePartition] | None = None,
         allocated: bool = False,
         host: str = "",
+        is_tls: bool = False,
         principal: Principal = ANONYMOUS,
     ) -> TubeMember:
         """Take a member in, or hear again from one that is there. InconsistentMember, GroupMaxSize.
@@ -192,7 +194,7 @@ class BalancedGroup:
             member.event = None  # it may have missed that: another is computed
         member.terms = replace(terms, topics=self.terms.topics, filters=self.terms.filters)
         member.last_heartbeat_ms = now_ms
-        member.host, member.principal = host, principal
+        member.host, member.is_tls, member.principal = host, is_tls, principal
         member.settled = member.settled or allocated
         self.allocated = self.allocated or allocated
         if claims is not None:

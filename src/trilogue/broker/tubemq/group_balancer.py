@@ -47,6 +47,7 @@ class TubeMemberView:
 
     member_id: str
     host: str
+    is_tls: bool
     joined_ms: int
     last_heartbeat_ms: int
     node_id: int
@@ -110,6 +111,7 @@ class GroupBalancer:
         claims: Collection[TubePartition] | None = None,
         allocated: bool = False,
         host: str = "",
+        is_tls: bool = False,
         principal: Principal = ANONYMOUS,
         size: int = 0,
     ) -> bool:
@@ -136,6 +138,7 @@ class GroupBalancer:
             claims=claims,
             allocated=allocated,
             host=host,
+            is_tls=is_tls,
             principal=principal,
         )
         member.size_bytes = size
@@ -240,6 +243,7 @@ class GroupBalancer:
                 TubeMemberView(
                     each.member_id,
                     each.host,
+                    each.is_tls,
                     each.joined_ms,
                     each.last_heartbeat_ms,
                     each.terms.node_id,

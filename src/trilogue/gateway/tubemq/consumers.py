@@ -249,6 +249,7 @@ def join_group(
             claims=claims,
             allocated=allocated,
             host=request.hostName,
+            is_tls=context.connection.is_tls,
             principal=context.principal,
             size=request.ByteSize(),
         )

@@ -107,7 +107,7 @@ def _describe_member(request: WebApiRequest, member: TubeMemberView) -> Answer:
     return {
         "consumerId": member.member_id,
         "receivedFrom": member.host,
-        "isOverTLS": False,
+        "isOverTLS": member.is_tls,
         "parCount": len(parts),
         "parInfo": parts,
     }
