@@ -88,6 +88,10 @@ test-model: setup ## only the log against its model: 30,000 steps (TRILOGUE_MODE
 test-crash: setup ## only kill, power loss, failing disks, all of their tests (some want root and strace)
 	$(BIN)/python -m pytest tests/crash -m 'long or not long'
 
+fuzz: setup ## only damaged logins, with new seeds: FUZZ_ROUNDS=20000 of each kind
+	TRILOGUE_FUZZ_ROUNDS=$${FUZZ_ROUNDS:-20000} TRILOGUE_FUZZ_SEED=$${FUZZ_SEED:-$$(date +%s)} \
+		$(BIN)/python -m pytest $(SHARED) --timeout 0 tests/security/fuzz
+
 lint: setup ## ruff, import-linter, codespell, tidy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -127,4 +131,4 @@ clean: ## remove what was built, not .venv
 	rm -rf build dist demo-output src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find src -name '*.so' -delete
 
-.PHONY: help proto setup demo demo-quick serve wheels test test-rest test-all test-long test-model test-conformance test-crash lint types check fmt native jars docs bench bench-log clean
+.PHONY: help proto setup demo demo-quick serve wheels test test-rest test-all test-long test-model test-conformance test-crash fuzz lint types check fmt native jars docs bench bench-log clean

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import hashlib
-import hmac
 
 import pytest
 from cryptography.fernet import Fernet
 
-from tests.gateway.loop import on_loop
+from tests.broker.access.test_users import Client
+from tests.gateway.loop import InlineExecutor, on_loop
 from trilogue.broker.access.audit import AuditLog
 from trilogue.broker.access.users import Users, make_user
 from trilogue.broker.errors import AuthenticationFailed
@@ -44,6 +42,7 @@ class Logins:
         audit = AuditLog(self.lines.append, lambda: NOW_MS)
         self.authenticator = Authenticator(users, audit=audit, now_ms=lambda: NOW_MS)
         self.authenticator._failures = FailedLogins(lambda: self.now_s)
+        self.authenticator._pool = InlineExecutor()
 
         def check(password: bytes, _hashed: object, _verifiers: object) -> bool:
             self.checks.append(password)
@@ -123,22 +122,6 @@ async def test_hundreds_of_clients_with_the_right_password_share_a_check(logins:
     assert len(logins.checks) == 1
 
 
-def first_token(user: str) -> bytes:
-    return f"n,,n={user},r=nonce".encode()
-
-
-def final_token(first: bytes, answer: bytes, password: bytes) -> bytes:
-    fields = dict(part.split("=", 1) for part in answer.decode().split(","))
-    salt = base64.b64decode(fields["s"])
-    salted = hashlib.pbkdf2_hmac("sha256", password, salt, int(fields["i"]))
-    client_key = hmac.digest(salted, b"Client Key", "sha256")
-    without_proof = f"c=biws,r={fields['r']}"
-    signed = f"{first.decode()[3:]},{answer.decode()},{without_proof}".encode()
-    signature = hmac.digest(hashlib.sha256(client_key).digest(), signed, "sha256")
-    proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
-    return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
-
-
 def begin(logins: Logins, host: str) -> SaslLogin:
     login = SaslLogin(logins.authenticator, host, (MECHANISM,), lambda _login: None)
     login.begin(MECHANISM, bare=False)
@@ -146,21 +129,21 @@ def begin(logins: Logins, host: str) -> SaslLogin:
 
 
 async def scram(login: SaslLogin, user: str, password: bytes) -> bytes:
-    first = first_token(user)
-    answer = await login.answer(first)
-    return await login.answer(final_token(first, answer, password))
+    client = Client(MECHANISM, user, password)
+    return await login.answer(client.final(await login.answer(client.first())))
 
 
 @pytest.mark.parametrize("user", ["alice", "unknown"])
 @on_loop
 async def test_of_hundreds_of_scram_exchanges_a_few_are_checked(logins: Logins, user: str):
     """All of them have their first answer before one of them fails."""
+    client = Client(MECHANISM, user, b"guess")
     exchanges = [begin(logins, HERE) for _ in range(FAILURES_MAX + 20)]
-    answers = [await each.answer(first_token(user)) for each in exchanges]
+    answers = [await each.answer(client.first()) for each in exchanges]
     reasons = []
     for exchange, answer in zip(exchanges, answers, strict=True):
         with pytest.raises(AuthenticationFailed) as problem:
-            await exchange.answer(final_token(first_token(user), answer, b"guess"))
+            await exchange.answer(client.final(answer))
         reasons.append(str(problem.value))
 
     assert reasons.count(TOO_MANY_FAILURES_OF_USER) == 20

@@ -106,7 +106,11 @@ def members(node, group):
     """Whether the members of a group use TLS, as the web API reports."""
     answer = httpx.get(
         f"http://{node.doors['http']}/webapi.htm",
-        params={"method": "admin_query_consume_group_detail", "consumeGroup": group},
+        params={
+            "type": "op_query",
+            "method": "admin_query_consume_group_detail",
+            "consumeGroup": group,
+        },
         auth=("admin", "wonder"),
     )
     return [member["isOverTLS"] for member in answer.json()["data"]]

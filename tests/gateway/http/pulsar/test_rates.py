@@ -142,18 +142,6 @@ def test_each_subscription_has_its_own_dispatch_rate(
 
 
 @pytest.mark.full
-def test_each_partition_has_the_whole_rate(admin: Admin, client: pulsar.Client):
-    name = f"{admin.namespace('rate-of-partitions')}/p"
-    admin.do("PUT", f"persistent/{name}/partitions", 2)
-    admin.do("POST", f"persistent/{name}/publishRate", STANDSTILL)
-
-    for index in range(2):
-        producer = client.create_producer(f"{name}-partition-{index}", batching_enabled=False)
-        producer.send(b"x")
-        producer.close()
-
-
-@pytest.mark.full
 def test_a_kafka_producer_is_throttled_by_the_rate_of_the_namespace(admin: Admin, topic: str):
     home = topic.removesuffix("/t")
     throttled_ms: list[float] = []

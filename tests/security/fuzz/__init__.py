@@ -1,0 +1,1 @@
+"""Access control from outside: what a client without rights gets at every door."""
