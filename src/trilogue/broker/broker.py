@@ -31,6 +31,7 @@ from trilogue.broker.facts import (
     DEFAULT_RETENTION,
     GROUP_KEY,
     GROUP_KINDS,
+    MEMBER_KEY,
     PRODUCER_KEY,
     SEQUENCE_KEY,
     SUBSCRIPTION_KEY,
@@ -40,6 +41,7 @@ from trilogue.broker.facts import (
     CursorMove,
     FactJournal,
     FactKind,
+    ProducerMark,
     Protocol,
     SnapshotRow,
     decode_mark,
@@ -47,9 +49,11 @@ from trilogue.broker.facts import (
 from trilogue.broker.groups.admin import GroupAdmin
 from trilogue.broker.groups.classic.members import Timers
 from trilogue.broker.groups.consumer.mixed_group import NO_CODEC, AssignmentCodec
+from trilogue.broker.groups.consumer.records import is_consumer_group
 from trilogue.broker.groups.consumer.registry import ConsumerGroupRegistry
 from trilogue.broker.groups.expiry import GroupExpiry
 from trilogue.broker.groups.group import DecodeSubscription, no_subscription
+from trilogue.broker.groups.membership import GROUP
 from trilogue.broker.groups.registry import GroupRegistry
 from trilogue.broker.names import TopicName
 from trilogue.broker.producers.access_modes import Writers
@@ -190,11 +194,26 @@ class Broker:
         self.cluster.attach(logs)
         self.committed_offsets.attach(journal)
         self.subscriptions.attach(journal)
-        self.groups.records.attach(journal)
+        self._restore_members(journal)
         self.pulsar_transactions.attach()
         self.transactions.attach(journal)
         self.producers.deduplication.retain_only(self._deduplicates)
         self.cluster.listeners.append(self._policies_changed)
+
+    def _restore_members(self, journal: FactJournal) -> None:
+        """Let groups go on with their members, whose sessions begin now."""
+        groups, membership = self.groups, self.groups.membership
+        membership.attach(journal)
+        for name in membership:
+            rows = membership.rows(name)
+            is_whole = GROUP in rows and len(rows) > 1  # or a crash took a part of the change
+            if not is_whole or len(groups) >= groups.settings.groups_max:
+                membership.forget(name)
+            elif is_consumer_group(rows[GROUP]):
+                self.consumer_groups.restore(name, rows)
+            else:
+                groups.restore_classic(name, rows)
+        groups.records.attach(journal, [group.name for group in groups if not group.is_empty])
 
     # -- requests of gateways
 
@@ -243,6 +262,7 @@ class Broker:
         return [
             *self.committed_offsets.snapshot(),
             *self.groups.records.snapshot(),
+            *self.groups.membership.snapshot(),
             *self.transactions.table.snapshot(),
             *self.batch_commits.snapshot(),
             *self.subscriptions.snapshot(),
@@ -252,29 +272,29 @@ class Broker:
 
     def restore_snapshot(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
         """Restore the state of the last flush cut; CorruptLog."""
+        deduplication, exists = self.producers.deduplication, self.cluster.has_partition
+        loaders: dict[bytes, Callable[[bytes, bytes], None]] = {
+            CURSOR_KEY: lambda _, value: self.committed_offsets.load(value),
+            GROUP_KEY: lambda _, value: self.groups.records.load(value),
+            MEMBER_KEY: self.groups.membership.load,
+            TRANSACTION_KEY: lambda _, value: self.transactions.table.load(value),
+            BATCH_KEY: lambda _, value: self.batch_commits.load(value),
+            PRODUCER_KEY: lambda _, value: self._load_mark(decode_mark(value)),
+            SUBSCRIPTION_KEY: lambda _, value: self.subscriptions.load(value),
+            SEQUENCE_KEY: lambda key, value: deduplication.load(key, value, exists),
+        }
         for key, value in rows:
-            kind = key[:1]
-            if kind == CURSOR_KEY:
-                self.committed_offsets.load(value)
-            elif kind == GROUP_KEY:
-                self.groups.records.load(value)
-            elif kind == TRANSACTION_KEY:
-                self.transactions.table.load(value)
-            elif kind == BATCH_KEY:
-                self.batch_commits.load(value)
-            elif kind == PRODUCER_KEY:
-                mark = decode_mark(value)
-                if self.cluster.has_partition(mark.partition_id):
-                    self.producers.load(mark)
-                else:
-                    self.producers.disown(mark)
-            elif kind == SUBSCRIPTION_KEY:
-                self.subscriptions.load(value)
-            elif kind == SEQUENCE_KEY:
-                self.producers.deduplication.load(key, value, self.cluster.has_partition)
-            else:
-                raise CorruptLog(f"a snapshot of unknown kind {kind!r}")
+            load = loaders.get(key[:1])
+            if load is None:
+                raise CorruptLog(f"a snapshot of unknown kind {key[:1]!r}")
+            load(key, value)
         self.producers.deduplication.finish_loading()
+
+    def _load_mark(self, mark: ProducerMark) -> None:
+        if self.cluster.has_partition(mark.partition_id):
+            self.producers.load(mark)
+        else:
+            self.producers.disown(mark)
 
     def apply_fact(self, kind: int, payload: bytes) -> None:
         """Apply a fact of a replayed frame; CorruptLog."""
@@ -282,6 +302,8 @@ class Broker:
             self.committed_offsets.replay(kind, payload)
         elif kind in GROUP_KINDS:
             self.groups.records.replay(kind, payload)
+        elif kind == FactKind.GROUP_MEMBERS:
+            self.groups.membership.replay(payload)
         elif kind in TRANSACTION_KINDS:
             self.transactions.table.replay(kind, payload)
         elif kind == FactKind.BATCH_COMMITTED:

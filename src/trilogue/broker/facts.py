@@ -15,9 +15,9 @@ unknown kind or version stops the start, because skipping it could lose an ackno
                              i64 append time)
 
 GROUP_SAVED and GROUP_DELETED, what is stored of a group besides positions, are in
-broker/groups/records.py, facts of transactions in broker/transactions/records.py and
-batch_commits.py. Facts of durable subscriptions are in broker/cursors/cursor_facts.py; all begin
-with u8 version 1 | u64 partition id | u16 length, name:
+broker/groups/records.py, GROUP_MEMBERS in broker/groups/membership.py, facts of transactions in
+broker/transactions/records.py and batch_commits.py. Facts of durable subscriptions are in
+broker/cursors/cursor_facts.py; all begin with u8 version 1 | u64 partition id | u16 length, name:
 
     SUBSCRIPTION_CREATED     ... i64 mark | i64 made_ms | properties
     SUBSCRIPTION_DELETED     ...
@@ -36,6 +36,7 @@ position and producer that changed since the previous cut:
                                                            count x i64 end
     key  "q" | u64 partition id | u64 producer key         value  broker/producers/deduplication.py
     key  "g" | name                                        value  GROUP_SAVED
+    key  "m" | u16 length, group | member id               value  broker/groups/membership.py
     key  "t" | transactional id                            value  TRANSACTION_SAVED
     key  "b" | application id                              value  BATCH_COMMITTED
 """
@@ -62,6 +63,7 @@ PRODUCER_KEY = b"p"
 SUBSCRIPTION_KEY = b"s"
 SEQUENCE_KEY = b"q"
 GROUP_KEY = b"g"
+MEMBER_KEY = b"m"
 TRANSACTION_KEY = b"t"
 BATCH_KEY = b"b"
 
@@ -86,6 +88,7 @@ class FactKind(IntEnum):
     TRANSACTION_FORGOTTEN = 14
     TRANSACTION_ACKED = 15
     BATCH_COMMITTED = 16
+    GROUP_MEMBERS = 17
 
 
 SUBSCRIPTION_KINDS = frozenset(

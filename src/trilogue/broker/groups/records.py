@@ -1,22 +1,21 @@
 """What is remembered of groups besides their positions: their kind, and since when they are empty.
 
-Members are memory only (registry.py), but positions expire some time after the last member has
-gone,
-and administration tools show groups without members. So a group writes a fact when it gets its
-first member and when it loses its last one, and snapshots keep it:
+Positions expire some time after the last member has gone, and administration tools show groups
+without members. So a group writes a fact when it gets its first member and when it loses its last
+one, and snapshots keep it (its members: membership.py):
 
     GROUP_SAVED    u8 version 1 | u8 kind (0 classic, 1 consumer) | i64 empty since, ms, or -1 while
                   it has members | u16 length, name | u16 length, protocol type
     GROUP_DELETED    u8 version 1 | u16 length, name
 
 No request waits for these facts, so a crash may take the last ones back; that costs some
-time before an expiry. A group that had members when the process ended is empty from the next start:
-its members have to join again.
+time before an expiry. A group that had members when the process ended, and none that are stored, is
+empty from the next start.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from contextlib import suppress
 from struct import Struct
 from typing import Final, NamedTuple
@@ -54,11 +53,11 @@ class GroupRecords:
     def __len__(self) -> int:
         return len(self._records)
 
-    def attach(self, journal: FactJournal) -> None:
-        """Begin to write facts; a group that had members before this start has none now."""
+    def attach(self, journal: FactJournal, occupied: Container[str] = ()) -> None:
+        """Begin to write facts; of the groups that had members only `occupied` still have some."""
         self._journal = journal
         for name, record in list(self._records.items()):
-            if record.empty_since_ms == OCCUPIED:
+            if record.empty_since_ms == OCCUPIED and name not in occupied:
                 self._set(name, record._replace(empty_since_ms=self._now_ms()))
 
     def names(self) -> list[str]:

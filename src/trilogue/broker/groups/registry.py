@@ -1,8 +1,8 @@
 """The registry of Kafka groups, classic and KIP-848, by name: creation, replacement, removal.
 
-Members are in memory only. After a restart they get UnknownMember, join again and continue at the
-positions, which are durable (broker/cursors/committed_offsets.py). Groups without members are kept
-while there is room, the one that has been empty longest goes first.
+Members are stored as facts (membership.py): after a restart they go on as if nothing had happened,
+and have a session timeout from then on to show life. Groups without members are kept while there is
+room, the one that has been empty longest goes first.
 
 A group of one kind becomes one of the other by `replace`: an empty one when a member of the other
 kind joins (here, for classic members), one with members as KIP-848 defines, by `MixedGroup`.
@@ -30,12 +30,20 @@ from trilogue.broker.groups.classic.members import (
     SyncResult,
     Timers,
 )
+from trilogue.broker.groups.classic.records import (
+    ClassicGroupRow,
+    decode_group,
+    decode_member,
+    encode_group,
+    encode_member,
+)
 from trilogue.broker.groups.group import (
     CLASSIC,
     DecodeSubscription,
     Group,
     no_subscription,
 )
+from trilogue.broker.groups.membership import GROUP, Membership, Rows
 from trilogue.broker.groups.records import GroupRecords
 from trilogue.broker.promise import Promise
 
@@ -58,6 +66,7 @@ class GroupRegistry:
         self.new_member_suffix = new_member_suffix
         self.decode_subscription = decode_subscription
         self.records = GroupRecords(now_ms)
+        self.membership = Membership()
         self.initial_delays = InitialDelays()
         self._has_positions = has_positions
         self._groups: dict[str, Group] = {}
@@ -86,6 +95,8 @@ class GroupRegistry:
             self.on_emptied,
             decode_subscription=self.decode_subscription,
             initial_delays=self.initial_delays,
+            on_assigned=self._store_members,
+            on_departed=self._on_departed,
         )
 
     def replace(self, name: str, group: Group) -> None:
@@ -109,6 +120,7 @@ class GroupRegistry:
     def on_emptied(self, group: Group) -> None:
         """Hear from a group that its last member has gone."""
         self._idle[group.name] = group
+        self.membership.forget(group.name)
         self.records.mark_empty(group.name, group.type, group.protocol_type)
 
     def on_occupied(self, group: Group) -> None:
@@ -121,6 +133,7 @@ class GroupRegistry:
         group = self._groups.pop(name, None)
         self._idle.pop(name, None)
         self.records.forget(name)
+        self.membership.forget(name)
         if group is not None:
             group.forget()
 
@@ -138,7 +151,7 @@ class GroupRegistry:
             return Promise.rejected(error)
         if not group.is_empty:
             self.on_occupied(group)
-        return promise
+        return self.membership.when_durable(promise)
 
     def sync(
         self,
@@ -153,7 +166,7 @@ class GroupRegistry:
     ) -> Promise[SyncResult]:
         """Bring or get the assignment."""
         try:
-            return self._group(name).sync(
+            promise = self._group(name).sync(
                 member_id,
                 generation,
                 instance_id,
@@ -161,6 +174,7 @@ class GroupRegistry:
                 protocol_type=protocol_type,
                 protocol=protocol,
             )
+            return self.membership.when_durable(promise)
         except BrokerError as error:
             return Promise.rejected(error)
 
@@ -195,6 +209,45 @@ class GroupRegistry:
         group = self._groups.get(name)
         if group is not None:
             group.check_fetch(member_id, epoch)
+
+    # -- members through restarts
+
+    def restore_classic(self, name: str, rows: Rows) -> None:
+        """Let a classic group go on with the members that are stored; CorruptLog.
+
+        Where some are missing, because they left or a crash took their rows, it rebalances.
+        """
+        row = decode_group(rows[GROUP])
+        members = [
+            decode_member(name, row.protocol_type, member_id, data)
+            for member_id, data in rows.items()
+            if member_id != GROUP
+        ]
+        members.sort(key=lambda member: member.request.member_id != row.leader_id)
+        group = self.classic(name)
+        group.resume(
+            row.generation,
+            members,
+            rebalance=len(members) != row.member_count,
+            protocol_type=row.protocol_type,
+            protocol=row.protocol,
+        )
+        self.replace(name, group)
+
+    def _store_members(self, group: ClassicGroup) -> None:
+        members, leader = group.members, group.members.leader
+        row = ClassicGroupRow(
+            group.generation,
+            len(members),
+            group.protocol_type,
+            group.protocol,
+            "" if leader is None else leader.member_id,
+        )
+        rows = {member.member_id: encode_member(member) for member in members}
+        self.membership.store_all(group.name, {**rows, GROUP: encode_group(row)})
+
+    def _on_departed(self, group: ClassicGroup, member_id: str) -> None:
+        self.membership.store(group.name, {member_id: None})
 
     def _group(self, name: str) -> Group:
         if not name:

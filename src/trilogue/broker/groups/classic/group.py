@@ -73,6 +73,8 @@ class ClassicGroup:
         *,
         decode_subscription: DecodeSubscription = no_subscription,
         initial_delays: InitialDelays | None = None,
+        on_assigned: Callable[[ClassicGroup], None] = lambda _: None,
+        on_departed: Callable[[ClassicGroup, str], None] = lambda _group, _member_id: None,
     ) -> None:
         self.name = name
         self.state = GroupState.EMPTY
@@ -85,6 +87,8 @@ class ClassicGroup:
         self._timers = timers
         self._new_member_suffix = new_member_suffix
         self._on_emptied = on_emptied
+        self._on_assigned = on_assigned  # called when a generation has its assignments
+        self._on_departed = on_departed  # called with the id of a member that is gone
         self._join_timer = ResettableTimer(timers, self._join_over)
         self._sync_timer = ResettableTimer(timers, self._sync_over)
         self._first = InitialDelay(
@@ -219,16 +223,26 @@ class ClassicGroup:
         """End an empty group."""
         self._fire(GroupEvent.FORGET, None)
 
-    # -- from and to groups of the other kind (broker/groups/consumer/mixed_group.py)
+    # -- after a restart, and from and to groups of the other kind (consumer/mixed_group.py)
 
     def resume(
-        self, generation: int, arrivals: Iterable[MemberHandover], *, rebalance: bool
+        self,
+        generation: int,
+        arrivals: Iterable[MemberHandover],
+        *,
+        rebalance: bool,
+        protocol_type: str = CONSUMER_PROTOCOL,
+        protocol: str = "",
     ) -> None:
-        """Go on with members who had all synced, in a group that is new; `rebalance` at once."""
+        """Go on with members who had all synced, in a group that is new; `rebalance` at once.
+
+        The first of them leads. Without a protocol they vote.
+        """
         self.members.adopt(arrivals)
-        self.generation, self.protocol_type = generation, CONSUMER_PROTOCOL
-        self.protocol = self.members.vote()
+        self.generation, self.protocol_type = generation, protocol_type
+        self.protocol = protocol or self.members.vote()
         self._fire(GroupEvent.RESUME, None)
+        self._on_assigned(self)
         if rebalance:
             self._fire(GroupEvent.DEPART, None)
         self._rest()
@@ -349,6 +363,7 @@ class ClassicGroup:
         self._interrupt(member, UnknownMember("the member has gone"))
         self.members.remove(member)
         self._unsynced.discard(member)
+        self._on_departed(self, member.member_id)
         self._fire(GroupEvent.DEPART, member)
 
     def _settle_join(self) -> None:
@@ -426,6 +441,7 @@ class ClassicGroup:
         The leader must not assign again. KIP-814 clients get skip_assignment; another one gets
         its former id as the leader's, so it acts as a follower and requests its assignment.
         """
+        self._on_assigned(self)
         if not self._occasion.skip:
             self._joined(member, self._occasion.leader_before)
             return
@@ -471,6 +487,7 @@ class ClassicGroup:
             if member.syncing is not None:
                 self._give(member, member.syncing)
         self._answer_assignment(leader)
+        self._on_assigned(self)
 
     def _answer_assignment(self, member: ClassicMember) -> None:
         assert self._occasion.sync_promise is not None

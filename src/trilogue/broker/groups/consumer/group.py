@@ -14,8 +14,9 @@ States, derived and never stored:
 
 Members go when their session ends (no heartbeat), when they do not revoke partitions in time
 (the rebalance timeout), or when they leave. A static member that leaves for a while
-keeps what it has until its session ends. All of this is memory: after a restart members hear that
-they are unknown, join again, and go on from the durable positions.
+keeps what it has until its session ends. Who is a member, at which epoch and with which partitions,
+is stored (records.py): after a restart the group goes on with the next epoch, whose target leaves
+everyone what it has.
 
 Members may also speak as classic ones do (mixed_group.py). KIP-848; details as Kafka
 4.3.1 answers them, measured.
@@ -24,7 +25,7 @@ Members may also speak as classic ones do (mixed_group.py). KIP-848; details as 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -45,6 +46,9 @@ from trilogue.broker.groups.consumer.assignors import (
     MemberSpec,
     PartitionIndexes,
     TargetAssignment,
+    intersect,
+    subtract,
+    unite,
 )
 from trilogue.broker.groups.consumer.context import MEMBER_WEIGHT, ConsumerGroupContext
 from trilogue.broker.groups.consumer.members import (
@@ -238,6 +242,7 @@ class ConsumerGroup:
         self.refresh(heartbeat.may_see)
         self.step(member, heartbeat.owned)
         self.start_session_timer(member)
+        self.store_member(member)
         return HeartbeatResponse(
             member.member_id,
             member.epoch,
@@ -329,6 +334,7 @@ class ConsumerGroup:
         """Let a static member go on under another id, with all that it had, from epoch 0."""
         target = self.target.pop(former.member_id, NO_PARTITIONS)
         self.members.remove(former)
+        self.on_removed(former)
         former.member_id = member_id
         former.epoch = former.previous_epoch = JOIN_EPOCH
         self.members.add(former)
@@ -475,6 +481,7 @@ class ConsumerGroup:
         member.epoch = STATIC_LEAVE_EPOCH
         self.members.owners.update(member.member_id, before, member.held)
         member.stop(MemberTimer.REBALANCE)
+        self.store_member(member)
 
     def fence(self, member: ConsumerGroupMember) -> None:
         """Let a member go, by its will or not."""
@@ -487,6 +494,7 @@ class ConsumerGroup:
         self.target.pop(member.member_id, None)
         self.subscribed.change(member.subscription, NO_TOPICS)
         self.bump()
+        self.on_removed(member)
         if self.is_empty:
             self.stop_computing()
             self.subscribed.forget()
@@ -495,6 +503,37 @@ class ConsumerGroup:
 
     def on_empty(self) -> None:
         """Hear that the last member has gone."""
+
+    # -- members through restarts
+
+    def store_member(self, member: ConsumerGroupMember) -> None:
+        """Store a member that may have changed, and the group's epoch."""
+
+    def on_removed(self, member: ConsumerGroupMember) -> None:
+        """Hear that a member has gone, or goes by another id."""
+
+    def restore(self, epoch: int, members: Iterable[ConsumerGroupMember]) -> None:
+        """Go on with the members that are stored, in a group that is new.
+
+        The next epoch begins: its target is made of what everyone has.
+        """
+        taken = NO_PARTITIONS
+        for member in members:
+            member.topics = self.subscribed.share(member.topics)
+            if intersect(member.held, taken):  # its rows are of two moments
+                member.assigned = subtract(member.assigned, taken)
+                member.revoking, member.assignment_epochs = NO_PARTITIONS, []
+            taken = unite(taken, member.held)
+            self.members.add(member)
+            self.target[member.member_id] = member.assigned
+            self.subscribed.change(NO_TOPICS, member.subscription)
+            self.start_session_timer(member)
+            if member.state is MemberState.UNREVOKED:
+                self.wait(member, MemberTimer.REBALANCE, member.rebalance_timeout_ms)
+            epoch = max(epoch, member.epoch)
+        self.target_epoch = epoch
+        self.epoch = epoch + 1
+        self.report_size()
 
     def start_session_timer(self, member: ConsumerGroupMember) -> None:
         """Wait for the next sign of life."""

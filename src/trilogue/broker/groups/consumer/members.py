@@ -105,6 +105,7 @@ class ConsumerGroupMember:
     waits: dict[MemberTimer, TimerHandle] = field(default_factory=dict)
     heartbeat_epoch: int = -1  # the group's, when it beat last
     heartbeats: int = 0  # since that epoch began
+    stored: tuple[object, ...] = ()  # what its row was made of
 
     @property
     def subscription(self) -> TopicSubscription:
@@ -115,6 +116,27 @@ class ConsumerGroupMember:
     def held(self) -> PartitionIndexes:
         """All partitions that no other member may have."""
         return unite(self.assigned, self.revoking)
+
+    @property
+    def stored_fields(self) -> tuple[object, ...]:
+        """What its row is made of; quick to compare while nothing has changed."""
+        return (
+            self.member_id,
+            self.instance_id,
+            self.rack,
+            self.client_id,
+            self.client_host,
+            self.rebalance_timeout_ms,
+            self.topics,
+            self.pattern,
+            self.assignor,
+            self.classic,
+            self.epoch,
+            self.previous_epoch,
+            self.state,
+            self.assigned,
+            self.revoking,
+        )
 
     def is_stable_at(self, target_epoch: int) -> bool:
         """Whether there is nothing to do for it."""

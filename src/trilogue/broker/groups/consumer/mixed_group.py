@@ -53,8 +53,10 @@ from trilogue.broker.groups.consumer.members import (
     MemberTimer,
     awaits_release,
 )
+from trilogue.broker.groups.consumer.records import encode_group, encode_member
 from trilogue.broker.groups.consumer.subscribed_topics import NO_TOPICS
 from trilogue.broker.groups.group import CONSUMER_PROTOCOL, MemberSubscription
+from trilogue.broker.groups.membership import GROUP
 from trilogue.broker.groups.registry import GroupRegistry
 from trilogue.broker.names import TopicName
 from trilogue.broker.promise import Promise
@@ -104,6 +106,7 @@ class MixedGroup(ConsumerGroup):
         self._take_classic(member, request, subscription)
         self.refresh()
         self.step(member, self._by_id(dict(subscription.owned)))
+        self.store_member(member)
         joined = JoinResult(member.epoch, CONSUMER_PROTOCOL, request.protocols[0][0], "", member_id)
         if all(each.classic is not None for each in self.members) and self._may_downgrade(0):
             settled = all(each.is_stable_at(self.epoch) for each in self.members)
@@ -182,6 +185,22 @@ class MixedGroup(ConsumerGroup):
             self._downgrade(member, max(each.epoch for each in others), rebalance=True)
         else:
             self.drop(member)
+
+    # -- members through restarts
+
+    def store_member(self, member: ConsumerGroupMember) -> None:
+        """Store a member that has changed, and the group's epoch."""
+        rows = {GROUP: encode_group(self.epoch)}
+        fields = member.stored_fields
+        if fields != member.stored:
+            member.stored = fields
+            rows[member.member_id] = encode_member(member)
+        self._groups.membership.store(self.name, rows)
+
+    def on_removed(self, member: ConsumerGroupMember) -> None:
+        """Remove the row of a member."""
+        rows = {member.member_id: None, GROUP: encode_group(self.epoch)}
+        self._groups.membership.store(self.name, rows)
 
     # -- inside
 
@@ -343,3 +362,5 @@ class MixedGroup(ConsumerGroup):
             self.subscribed.change(NO_TOPICS, member.subscription)
             self.start_session_timer(member)
         self.report_size()
+        rows = {member.member_id: encode_member(member) for member in arrived}
+        self._groups.membership.store_all(self.name, {**rows, GROUP: encode_group(self.epoch)})

@@ -6,8 +6,8 @@ consumer groups request. The first member that joins a group creates it, also in
 classic group; if that has members, they come with it (mixed_group.py).
 
 Unlike Kafka, whose groups outlive it, a heartbeat at an epoch to a group that is not here is
-answered as to a member that is not here: after a restart that lets clients join again, where "no
-such group" would end them. A member that leaves an unknown group gets UnknownGroup.
+answered as to a member that is not here: that lets clients join again, where "no such group" would
+end them. A member that leaves an unknown group gets UnknownGroup.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from trilogue.broker.groups.consumer.group import (
 )
 from trilogue.broker.groups.consumer.members import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH
 from trilogue.broker.groups.consumer.mixed_group import NO_CODEC, AssignmentCodec, MixedGroup
+from trilogue.broker.groups.consumer.records import decode_group, decode_member
 from trilogue.broker.groups.group import CONSUMER, CONSUMER_PROTOCOL
+from trilogue.broker.groups.membership import GROUP, Rows
 from trilogue.broker.groups.registry import GroupRegistry
 from trilogue.broker.topics.cluster import Cluster, TopicEvent
 from trilogue.broker.topics.topic import Topic
@@ -71,13 +73,20 @@ class ConsumerGroupRegistry:
         if group is None:
             record = self._groups.records.get(name)
             if record is not None and record.type == CONSUMER:
-                return self._compute_target(
-                    name
-                )  # known from before a restart, without members so far
+                return self._make_group(name)  # known from before a restart, without members
             raise UnknownGroup(f"group {name} not found")
         if not isinstance(group, MixedGroup):
             raise UnknownGroup(f"group {name} is not a consumer group")
         return group
+
+    def restore(self, name: str, rows: Rows) -> None:
+        """Let a consumer group go on with the members that are stored; CorruptLog."""
+        members = [
+            decode_member(member_id, row) for member_id, row in rows.items() if member_id != GROUP
+        ]
+        group = self._make_group(name)
+        group.restore(decode_group(rows[GROUP]), members)
+        self._groups.replace(name, group)
 
     def _find(self, heartbeat: Heartbeat) -> MixedGroup:
         found = self._groups.find_group(heartbeat.group)
@@ -89,7 +98,7 @@ class ConsumerGroupRegistry:
             raise UnknownMember(
                 f"member {heartbeat.member_id} is not a member of group {heartbeat.group}"
             )
-        group = self._compute_target(heartbeat.group)
+        group = self._make_group(heartbeat.group)
         if isinstance(found, ClassicGroup) and not found.is_empty:
             self._check_upgrade(found)
             group.adopt(found)
@@ -97,7 +106,7 @@ class ConsumerGroupRegistry:
         self._groups.replace(heartbeat.group, group)
         return group
 
-    def _compute_target(self, name: str) -> MixedGroup:
+    def _make_group(self, name: str) -> MixedGroup:
         group = MixedGroup(
             name, self.settings, self._groups, self.context, assignment_codec=self._assignment_codec
         )

@@ -19,7 +19,8 @@ from trilogue.broker.groups.consumer.assignors import PartitionIndexes
 from trilogue.broker.groups.consumer.group import Heartbeat, HeartbeatResponse
 from trilogue.broker.groups.consumer.members import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH
 from trilogue.broker.names import TopicName, parse_kafka
-from trilogue.gateway.kafka.context import RequestContext
+from trilogue.broker.promise import Promise
+from trilogue.gateway.kafka.context import PromisedResponse, RequestContext
 from trilogue.gateway.kafka.errors import to_error_code
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.groups.consumer import (
@@ -35,8 +36,8 @@ ID_SIZE = 16  # random bytes of a member id
 
 def handle_consumer_group_heartbeat(
     context: RequestContext, request: ConsumerGroupHeartbeatRequest
-) -> ConsumerGroupHeartbeatResponse:
-    """Process a heartbeat; returns the member's epoch and assignment."""
+) -> ConsumerGroupHeartbeatResponse | PromisedResponse[HeartbeatResponse]:
+    """Process a heartbeat; returns the member's epoch and assignment, once they are durable."""
     if not context.is_allowed(request.group_id):
         return _error_response(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     problem = _find_contradiction(context, request)
@@ -65,7 +66,16 @@ def handle_consumer_group_heartbeat(
         response = context.broker.consumer_groups.heartbeat(heartbeat)
     except BrokerError as refusal:
         return _error_response(to_error_code(refusal), str(refusal))
-    return _heartbeat_response(response)
+    membership = context.broker.groups.membership
+    if membership.is_durable:
+        return _heartbeat_response(response)
+    return PromisedResponse(membership.when_durable(Promise.resolved(response)), _stored_response)
+
+
+def _stored_response(promise: Promise[HeartbeatResponse]) -> ConsumerGroupHeartbeatResponse:
+    if promise.error is not None:
+        return _error_response(to_error_code(promise.error), str(promise.error))
+    return _heartbeat_response(promise.result())
 
 
 def _heartbeat_response(response: HeartbeatResponse) -> ConsumerGroupHeartbeatResponse:
