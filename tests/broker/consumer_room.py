@@ -10,6 +10,7 @@ import pytest
 from tests.broker.fakes import FakeLog, FakeTimers, new_broker
 from trilogue.broker.broker_settings import BrokerSettings
 from trilogue.broker.errors import BrokerError
+from trilogue.broker.facts import SnapshotRow
 from trilogue.broker.groups.classic.members import GroupSettings
 from trilogue.broker.groups.consumer.assignors import PartitionIndexes, TopicIdPartition
 from trilogue.broker.groups.consumer.group import (
@@ -35,12 +36,14 @@ class Room:
         *,
         assignment_codec: AssignmentCodec = CLASSIC_ASSIGNMENTS,
         groups_max: int = 100,
+        meta: MemoryMeta | None = None,
         **settings,
     ) -> None:
+        """`meta` of another room: a restart, which `load` or `replay` completes."""
         settings.setdefault("heartbeat_interval_ms", BEAT_MS)
         self.timers = FakeTimers()
-        self.log = FakeLog()
-        self.meta = MemoryMeta()
+        self.log = FakeLog(at_once=True)
+        self.meta = meta or MemoryMeta()
         self.broker = new_broker(
             self.meta,
             self.timers,
@@ -51,9 +54,29 @@ class Room:
                 consumer_groups=ConsumerGroupSettings(**settings),
             ),
         )
-        self.broker.attach(self.log, self.log)
+        if meta is None:
+            self.broker.attach(self.log, self.log)
         self.topics: dict[str, Topic] = {}
         self.epochs: dict[str, int] = {}
+
+    # -- restarts
+
+    def load(self, rows: list[SnapshotRow]) -> None:
+        """Begin with a snapshot that another room has taken."""
+        self.broker.restore_snapshot((row.key, row.value) for row in rows if row.value is not None)
+        self._attach()
+
+    def replay(self, facts: list[tuple[int, bytes]]) -> None:
+        """Begin with the journal of another room."""
+        for kind, payload in facts:
+            self.broker.apply_fact(kind, payload)
+        self._attach()
+
+    def _attach(self) -> None:
+        for row in self.meta.state.topics.values():
+            for partition_id in row.partitions:
+                self.log.create_partition(partition_id, 1)
+        self.broker.attach(self.log, self.log)
 
     # -- topics
 

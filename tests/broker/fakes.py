@@ -89,9 +89,13 @@ class FakePartitionLog:
 
 
 class FakeLog:
-    """A log and its journal: `commit` makes everything added so far durable."""
+    """A log and its journal: `commit` makes everything added so far durable.
 
-    def __init__(self) -> None:
+    With `at_once` nothing has to wait.
+    """
+
+    def __init__(self, *, at_once: bool = False) -> None:
+        self._at_once = at_once
         self.partitions: dict[int, FakePartitionLog] = {}
         self.facts: list[tuple[int, bytes]] = []
         self.durable_facts: list[tuple[int, bytes]] = []
@@ -115,6 +119,8 @@ class FakeLog:
 
     def on_commit(self, callback: Callable[[BaseException | None], None]) -> None:
         self._waiters.append(callback)
+        if self._at_once:
+            self.commit()
 
     def commit(self, error: BaseException | None = None, *, waiters: int | None = None) -> None:
         """Let what was added be durable, or fail; `waiters` cuts the window after so many."""

@@ -114,6 +114,7 @@ def test_numbers_on_disk_stay():
         "TRANSACTION_FORGOTTEN": 14,
         "TRANSACTION_ACKED": 15,
         "BATCH_COMMITTED": 16,
+        "GROUP_MEMBERS": 17,
     }
     assert {each.name: each.value for each in Protocol} == {"KAFKA": 0, "PULSAR": 1, "TUBEMQ": 2}
 

@@ -43,11 +43,11 @@ def test_a_group_is_known_by_its_members_by_its_past_or_by_its_positions(room: R
     }
 
 
-def test_after_a_restart_groups_are_known_and_have_no_members(room: Room):
-    room.member("g", "t", "connect")
+def test_after_a_restart_groups_are_known(room: Room):
+    room.leave("g", room.member("g", "t", "connect"))
     room.broker.groups.records.mark_empty("c", CONSUMER, "consumer")
     room.cut()
-    room.member("h", "t")
+    room.leave("h", room.member("h", "t"))
 
     admin = room.restart().broker.group_admin
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.broker.keeping_room import DAY_MS, RETENTION_MS, Room
+from tests.broker.keeping_room import DAY_MS, RETENTION_MS, SESSION_MS, Room
 from trilogue.broker.errors import StorageFailed
 from trilogue.broker.facts import Protocol
 from trilogue.broker.groups.classic.members import JoinRequest
@@ -163,8 +163,10 @@ def test_a_restart_does_not_reset_the_time(room: Room):
 
 
 @pytest.mark.parametrize("flushed", [False, True])
-def test_a_group_that_had_members_at_a_restart_is_empty_from_then_on(room: Room, flushed: bool):
-    """Its members have not joined again yet: the time of an old commit decides nothing."""
+def test_a_group_whose_members_died_with_the_server_is_empty_from_the_end_of_their_sessions(
+    room: Room, flushed: bool
+):
+    """The time of an old commit decides nothing."""
     member = room.member("g", "t")
     room.commit("g", "t")
     room.stay("g", member, 20)
@@ -173,6 +175,7 @@ def test_a_group_that_had_members_at_a_restart_is_empty_from_then_on(room: Room,
 
     room = room.restart()
     first = room.remove_expired()
+    room.timers.advance(SESSION_MS / 1_000)
     room.days(6)
     early = room.remove_expired()
     room.days(1)
