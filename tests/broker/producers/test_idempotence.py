@@ -464,7 +464,8 @@ class ProducersMachine(RuleBasedStateMachine):
         self.cut = self.durable_entries
         for producer_id, model in self.models.items():  # of its window, what is durable
             if model.batches and model.epoch == self.durable[producer_id].epoch:
-                self.snapshot_from[producer_id] = model.batches[-5:][0].base_offset
+                oldest = model.batches[-5:][0].base_offset
+                self.snapshot_from[producer_id] = max(self.snapshot_from[producer_id], oldest)
 
     @precondition(lambda self: self.entries)
     @rule(twice=st.booleans())
@@ -496,4 +497,4 @@ def remember(model: Model, epoch: int, batch: WrittenBatch) -> None:
 
 
 TestProducers = ProducersMachine.TestCase
-TestProducers.settings = settings(max_examples=3000, stateful_step_count=60, deadline=None)
+TestProducers.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import pytest
+from confluent_kafka import Consumer, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.brokers import Broker
 from tests.conformance.clients import DEADLINE, IN_PROCESS, Client, Record, each
 from tests.conformance.clients.confluent import Confluent
 from tests.conformance.members import AioMember, ConfluentMember, PythonMember, pump
+from tests.waiting import wait_until
 
 KAFKA_NEEDS = 90.0  # a real Kafka takes 18-30 s to serve after kill -9
 
@@ -101,6 +104,71 @@ def test_a_group_member_goes_on_through_a_restart(own_broker: Broker, kind: type
     pump([member], lambda: member.reads[-1].value == b"after", "the record after", KAFKA_NEEDS)
     member.close()
     assert [read.offset for read in member.reads] == list(range(11))
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_restart_costs_a_group_no_rebalance(own_broker: Broker, end: End, protocol: str):
+    """Members keep their partitions, and may commit what they read before."""
+    if own_broker.name != "trilogue" and protocol == "consumer":
+        pytest.skip("the real broker is a 3.9, which has no consumer groups by default")
+    admin = AdminClient({"bootstrap.servers": own_broker.address})
+    admin.create_topics([NewTopic("shared", 4, 1)])["shared"].result(DEADLINE)
+    events: list[tuple[int, str, list[int]]] = []
+
+    def note(member: int, what: str) -> Callable[[object, list[TopicPartition]], None]:
+        return lambda _, found: events.append((member, what, [each.partition for each in found]))
+
+    settings = {
+        "bootstrap.servers": own_broker.address,
+        "group.id": "group",
+        "group.protocol": protocol,
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+        "reconnect.backoff.max.ms": 500,
+    }
+    members = [Consumer(settings) for _ in range(2)]
+    for number, member in enumerate(members):
+        callbacks = {f"on_{what}": note(number, what) for what in ("assign", "revoke", "lost")}
+        member.subscribe(["shared"], **callbacks)
+    reads: dict[int, list[Message]] = {0: [], 1: []}
+
+    def read(count: int) -> None:
+        began = time.monotonic()
+        while sum(map(len, reads.values())) < count:
+            assert time.monotonic() - began < KAFKA_NEEDS, (reads, events)
+            for number, member in enumerate(members):
+                message = member.poll(0.05)
+                if message is not None and not message.error():
+                    reads[number].append(message)
+
+    def settled() -> bool:
+        for member in members:
+            member.poll(0.05)
+        return sorted(len(member.assignment()) for member in members) == [2, 2]
+
+    wait_until(settled, "two partitions for each", KAFKA_NEEDS)
+    producer = Confluent.producer(own_broker.address, {})
+    for partition in range(4):
+        producer.produce("shared", b"before", partition=partition)
+    assert producer.flush(DEADLINE) == 0
+    read(4)
+    before = len(events), [member.assignment() for member in members]
+
+    end(own_broker)
+    own_broker.start()
+    for member in members:
+        member.commit(asynchronous=False)  # of the generation before
+    for partition in range(4):
+        producer.produce("shared", b"after", partition=partition)
+    assert producer.flush(KAFKA_NEEDS) == 0
+    read(8)
+
+    assert (len(events), [member.assignment() for member in members]) == before, events
+    assert sorted(len(each) for each in reads.values()) == [4, 4]
+    for member in members:
+        member.commit(asynchronous=False)
+        member.close()
 
 
 @pytest.mark.parametrize("end", ENDS)
