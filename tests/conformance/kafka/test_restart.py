@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import pytest
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Consumer, Message
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.brokers import Broker
@@ -106,6 +105,54 @@ def test_a_group_member_goes_on_through_a_restart(own_broker: Broker, kind: type
     assert [read.offset for read in member.reads] == list(range(11))
 
 
+class Pair:
+    """Two members of one group, what they were given, and what they read."""
+
+    def __init__(self, address: str, protocol: str, topic: str) -> None:
+        settings = {
+            "bootstrap.servers": address,
+            "group.id": "group",
+            "group.protocol": protocol,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "reconnect.backoff.max.ms": 500,
+        }
+        self.rebalances = 0
+        self.members = [Consumer(settings) for _ in range(2)]
+        self.reads: list[list[Message]] = [[], []]
+        callbacks = {f"on_{what}": self._note for what in ("assign", "revoke", "lost")}
+        for member in self.members:
+            member.subscribe([topic], **callbacks)
+
+    def _note(self, *_: object) -> None:
+        self.rebalances += 1
+
+    def read(self, count: int) -> None:
+        """Poll until each has read so many."""
+
+        def poll() -> bool:
+            for member, reads in zip(self.members, self.reads, strict=True):
+                message = member.poll(0.05)
+                if message is not None and not message.error():
+                    reads.append(message)
+            return all(len(reads) >= count for reads in self.reads)
+
+        wait_until(poll, lambda: f"{count} messages each: {self.reads}", KAFKA_NEEDS)
+
+    def settle(self) -> None:
+        """Poll until each has two partitions."""
+
+        def settled() -> bool:
+            self.read(0)
+            return all(len(member.assignment()) == 2 for member in self.members)
+
+        wait_until(settled, "two partitions each", KAFKA_NEEDS)
+
+    def commit(self) -> None:
+        for member in self.members:
+            member.commit(asynchronous=False)
+
+
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_restart_costs_a_group_no_rebalance(own_broker: Broker, end: End, protocol: str):
@@ -114,60 +161,29 @@ def test_a_restart_costs_a_group_no_rebalance(own_broker: Broker, end: End, prot
         pytest.skip("the real broker is a 3.9, which has no consumer groups by default")
     admin = AdminClient({"bootstrap.servers": own_broker.address})
     admin.create_topics([NewTopic("shared", 4, 1)])["shared"].result(DEADLINE)
-    events: list[tuple[int, str, list[int]]] = []
-
-    def note(member: int, what: str) -> Callable[[object, list[TopicPartition]], None]:
-        return lambda _, found: events.append((member, what, [each.partition for each in found]))
-
-    settings = {
-        "bootstrap.servers": own_broker.address,
-        "group.id": "group",
-        "group.protocol": protocol,
-        "auto.offset.reset": "earliest",
-        "enable.auto.commit": False,
-        "reconnect.backoff.max.ms": 500,
-    }
-    members = [Consumer(settings) for _ in range(2)]
-    for number, member in enumerate(members):
-        callbacks = {f"on_{what}": note(number, what) for what in ("assign", "revoke", "lost")}
-        member.subscribe(["shared"], **callbacks)
-    reads: dict[int, list[Message]] = {0: [], 1: []}
-
-    def read(count: int) -> None:
-        began = time.monotonic()
-        while sum(map(len, reads.values())) < count:
-            assert time.monotonic() - began < KAFKA_NEEDS, (reads, events)
-            for number, member in enumerate(members):
-                message = member.poll(0.05)
-                if message is not None and not message.error():
-                    reads[number].append(message)
-
-    def settled() -> bool:
-        for member in members:
-            member.poll(0.05)
-        return sorted(len(member.assignment()) for member in members) == [2, 2]
-
-    wait_until(settled, "two partitions for each", KAFKA_NEEDS)
     producer = Confluent.producer(own_broker.address, {})
-    for partition in range(4):
-        producer.produce("shared", b"before", partition=partition)
-    assert producer.flush(DEADLINE) == 0
-    read(4)
-    before = len(events), [member.assignment() for member in members]
+
+    def send(value: bytes) -> None:
+        for partition in range(4):
+            producer.produce("shared", value, partition=partition)
+        assert producer.flush(KAFKA_NEEDS) == 0
+
+    pair = Pair(own_broker.address, protocol, "shared")
+    pair.settle()
+    send(b"before")
+    pair.read(2)
+    before = pair.rebalances, [member.assignment() for member in pair.members]
 
     end(own_broker)
     own_broker.start()
-    for member in members:
-        member.commit(asynchronous=False)  # of the generation before
-    for partition in range(4):
-        producer.produce("shared", b"after", partition=partition)
-    assert producer.flush(KAFKA_NEEDS) == 0
-    read(8)
+    pair.commit()  # in the generation of before
+    send(b"after")
+    pair.read(4)
 
-    assert (len(events), [member.assignment() for member in members]) == before, events
-    assert sorted(len(each) for each in reads.values()) == [4, 4]
-    for member in members:
-        member.commit(asynchronous=False)
+    assert (pair.rebalances, [member.assignment() for member in pair.members]) == before
+    assert [len(reads) for reads in pair.reads] == [4, 4]
+    pair.commit()
+    for member in pair.members:
         member.close()
 
 
