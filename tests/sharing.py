@@ -36,6 +36,7 @@ FULL = (
 kills, what a served node does in all its variants, Spark."""
 QUICK = (
     "tests/conformance/across/test_across.py",
+    "tests/conformance/kafka/internal/test_internal.py::test_a_second_copy",
     "tests/conformance/kafka/test_delete_records.py",
     "tests/conformance/kafka/test_fetch.py",
     "tests/conformance/kafka/test_own_client.py",
@@ -69,6 +70,7 @@ QUICK = (
     "tests/node/test_serve_flush.py::test_flushed_messages",
     "tests/node/test_serve_merge.py::test_a_kill_beside_merges_loses_nothing[0",
     "tests/node/test_serve_objects.py::test_old_messages_are_read_from_objects_and_go_from_there[s3",
+    "tests/security/test_internal_listener.py::test_the_certificate",
     "tests/security/test_own_kafka_client.py::test_it_logs_in",
     "tests/security/test_own_pulsar_client.py::test_it_logs_in",
     "tests/security/test_users_cli.py::test_a_user_from",

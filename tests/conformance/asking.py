@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import socket
+import ssl
 import struct
 from types import TracebackType
 from typing import Any, Self
@@ -27,9 +28,13 @@ from trilogue.wire.kafka.codec.schema import table
 class Asker:
     """One connection: requests out, answers in their order."""
 
-    def __init__(self, address: str, *, timeout: float = 20.0) -> None:
+    def __init__(
+        self, address: str, *, timeout: float = 20.0, tls: ssl.SSLContext | None = None
+    ) -> None:
         host, port = address.rsplit(":", 1)
         self._socket = socket.create_connection((host, int(port)), timeout)
+        if tls is not None:
+            self._socket = tls.wrap_socket(self._socket, server_hostname=host)
         self._requests: list[tuple[int, int, int]] = []  # key, version, correlation id
         self._numbers = itertools.count(1)
 

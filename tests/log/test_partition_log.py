@@ -76,6 +76,15 @@ def test_offsets_are_given_in_order_and_written_into_the_copy(
     assert stored[16:] == before[16:], "all that the checksum covers is as it was sent"
 
 
+def test_a_replica_reads_what_is_not_durable_yet(rig: Rig, partition: PartitionLog) -> None:
+    rig.append()
+
+    assert bases(partition.read(0, 1000, is_replica=True)) == [0]
+    assert bases(partition.read(0, 1000)) == []
+    with pytest.raises(OffsetOutOfRange):
+        partition.read(2, 1000, is_replica=True)
+
+
 def test_nothing_is_read_before_it_is_durable(rig: Rig, partition: PartitionLog) -> None:
     rig.append()
 

@@ -30,6 +30,7 @@ MAKERS: dict[str, Maker] = {
     "group-settings": kafka.group_settings,
     "kafka-errors": kafka.errors,
     "kafka-versions": kafka_versions.versions,
+    "kafka-internal": kafka_versions.between_brokers,
     "kafka-version-differences": kafka_versions.differences,
     "pulsar-commands": pulsar.commands,
     "pulsar-sent": pulsar.sent,

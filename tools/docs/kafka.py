@@ -9,8 +9,8 @@ from tools.docs.blocks import ROOT, table
 from trilogue.broker.settings.broker_table import BROKER, GROUPS
 from trilogue.broker.settings.setting import Effect, Setting
 from trilogue.broker.settings.topic_table import TABLE as SETTINGS
+from trilogue.gateway.kafka.api_table import ApiSpec
 from trilogue.gateway.kafka.apis import TABLE as APIS
-from trilogue.gateway.kafka.apis import ApiSpec
 from trilogue.gateway.kafka.errors import CODES, DENIED_CODES
 
 TESTS = "tests/gateway/kafka"

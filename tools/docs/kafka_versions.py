@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from tools.docs.blocks import table
+from tools.kafka_answers import internal
 from tools.kafka_answers.versions import LISTENERS, names, read_recorded
 
 OURS, REAL = "trilogue", ("kafka 3.9.1", "kafka 4.3.1")
@@ -28,6 +29,21 @@ def versions() -> str:
     servers = ("Trilogue", "3.9.1", "4.3.1")
     login = tuple(f"{server}, no login yet" for server in servers)
     return table(("key", "request", "versions", *servers, *login), rows)
+
+
+def between_brokers() -> str:
+    """One row for the versions of a case that get the same answers at the internal listener."""
+    recorded = internal.read_recorded()
+    ours, real = recorded[internal.OURS], recorded[internal.REAL]
+    rows = []
+    for key, cases in sorted(ours.items(), key=lambda each: int(each[0])):
+        for case, answers in cases.items():
+            pairs = enumerate(zip(answers, real[key][case], strict=True))
+            for same, group in groupby(pairs, key=lambda each: each[1]):
+                if any(same):
+                    span = _span([version for version, _ in group])
+                    rows.append((key, names()[int(key)], case, span, *same))
+    return table(("key", "request", "case", "versions", "Trilogue", "3.9.1"), rows)
 
 
 def differences() -> str:

@@ -39,13 +39,6 @@ RECORDED = Path(__file__).with_name("versions.json")
 Walk = dict[str, list[str]]
 """API key, as JSON has it, to the answer of each version from 0."""
 
-BETWEEN_BROKERS = {
-    4: ("LeaderAndIsr", 7, struct.pack(">iiii", 1, 1, 0, 0)),
-    5: ("StopReplica", 4, struct.pack(">ii?i", 1, 1, False, 0)),
-    6: ("UpdateMetadata", 8, struct.pack(">iiii", 1, 1, 0, 0)),
-    7: ("ControlledShutdown", 3, struct.pack(">i", 1)),
-}
-"""What brokers with ZooKeeper sent each other: name, newest version, and a body of version 0."""
 SPECS: dict[int, Spec] = {  # where a request of zeros has no answer, or is no request
     0: {"acks": -1},
     18: {"client_software_name": "walk", "client_software_version": "1"},
@@ -72,15 +65,11 @@ JAAS = (
 
 def names() -> dict[int, str]:
     """Return the name of each API key that is walked over."""
-    known = {key: name for key, (name, _) in NAMES.items() if key < OWN_KEYS}
-    old = {key: row[0] for key, row in BETWEEN_BROKERS.items()}
-    return dict(sorted({**old, **known}.items()))
+    return {key: name for key, (name, _) in NAMES.items() if key < OWN_KEYS}
 
 
 def newest(key: int) -> int:
     """Return the newest version that Kafka has of an API."""
-    if key not in MESSAGES:
-        return BETWEEN_BROKERS[key][1]
     declared = table(MESSAGES[key][0])
     return max(version for version in range(64) if version in declared)
 
@@ -116,8 +105,6 @@ def send(address: str, key: int, version: int, fields: Spec) -> str:
             return "silence"
         except ConnectionError:
             return "closed"
-    if key not in MESSAGES:
-        return "answered"
     version = 0 if key == 18 and version > newest(key) else version  # as Kafka answers
     _, position = decode_response_header(answer, key, version)
     response, _ = decoder(MESSAGES[key][1], version)(answer, position)
@@ -128,13 +115,11 @@ def send(address: str, key: int, version: int, fields: Spec) -> str:
 def _request(key: int, version: int, fields: Spec) -> bytes:
     frame = bytearray()
     encode_request_header(frame, RequestHeader(key, version, 7, "walk"))
-    if key in MESSAGES and version <= newest(key):
+    if version <= newest(key):
         declared = table(MESSAGES[key][0])
         present = {field.name for field in declared.fields if field.present(version)}
         spec = {name: value for name, value in fields.items() if name in present}
         encoder(MESSAGES[key][0], version)(build(MESSAGES[key][0], spec), frame)
-    elif key in BETWEEN_BROKERS:
-        frame += BETWEEN_BROKERS[key][2]
     else:
         frame += bytes(32)
     return bytes(frame)
@@ -180,11 +165,11 @@ def read_recorded() -> dict[str, dict[str, Walk]]:
     return recorded
 
 
-def write_recorded(walks: dict[str, dict[str, Walk]]) -> None:
-    """Write the walks, each API key on a line."""
-    text = json.dumps(walks, indent=1)
+def write_json(path: Path, recorded: object) -> None:
+    """Write what was recorded, each list of strings on a line."""
+    text = json.dumps(recorded, indent=1)
     lists = re.compile(r"\[[^]]*\]")  # of strings without brackets
-    RECORDED.write_text(lists.sub(lambda found: " ".join(found[0].split()), text) + "\n")
+    path.write_text(lists.sub(lambda found: " ".join(found[0].split()), text) + "\n")
 
 
 def main() -> None:
@@ -196,7 +181,7 @@ def main() -> None:
         walks["trilogue"] = walk_trilogue(Path(root) / "data")
         for version in chosen.versions:
             walks[f"kafka {version}"] = walk_kafka(Path(root) / version, version)
-    write_recorded(walks)
+    write_json(RECORDED, walks)
 
 
 if __name__ == "__main__":

@@ -20,12 +20,16 @@ NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class ListenerSecurity:
-    """One listener as its connections see it; `advertised` is the address that clients get."""
+    """One listener as its connections see it; `advertised` is the address that clients get.
+
+    `is_internal`: it is for the brokers of the cluster.
+    """
 
     name: str
     advertised: Callable[[], tuple[str, int]]
     tls: bool = False
     sasl: bool = False
+    is_internal: bool = False
 
     @property
     def protocol(self) -> str:

@@ -89,15 +89,19 @@ def open_read(
     *,
     committed: bool = True,
     at_least_one: bool = True,
+    is_replica: bool = False,
 ) -> PartitionRead:
     """Plan a read of up to `max_bytes`; with `at_least_one` of one entry in any case.
 
-    A reader of committed messages stops at the last stable offset, any other at the high watermark.
+    A reader of committed messages stops at the last stable offset, a replica at the end of the log,
+    any other at the high watermark.
     Raises OffsetOutOfRange.
     """
     until = plog.stable_end if committed else None
     return PartitionRead(
-        plog.read(offset, max_bytes, at_least_one=at_least_one, until=until), offset, until
+        plog.read(offset, max_bytes, at_least_one=at_least_one, until=until, is_replica=is_replica),
+        offset,
+        until,
     )
 
 

@@ -225,17 +225,26 @@ class PartitionLog:
 
     # -- reading ---------------------------------------------------------------------------
 
-    def read(
-        self, offset: int, max_bytes: int, *, at_least_one: bool = True, until: int | None = None
+    def read(  # noqa: C901 - every fetch comes here: one call
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        at_least_one: bool = True,
+        until: int | None = None,
+        is_replica: bool = False,
     ) -> TailSlice | SegmentSlice:
         """Return whole entries from the one that contains the offset, up to `max_bytes` of them.
 
         With `at_least_one` the first is returned even if it is larger. `until` is the start of an
         entry, as `stable_end` is: no entry from there on is returned. At or above the high
-        watermark the slice is empty. Raises `OffsetOutOfRange` beyond the end or below the start.
+        watermark the slice is empty; a replica reads up to the end, what is not durable too.
+        Raises `OffsetOutOfRange` beyond the end or below the start.
         """
         appender = self._appender
-        high_watermark = appender.high_watermark
+        high_watermark, end = appender.high_watermark, appender.durable_position
+        if is_replica:
+            high_watermark, end = appender.end_offset, appender.end_position
         if not self.start_offset <= offset <= appender.end_offset:
             raise OffsetOutOfRange(offset, self.start_offset, appender.end_offset)
         if offset >= high_watermark or (until is not None and offset >= until):
@@ -248,7 +257,6 @@ class PartitionLog:
         tail = self._tail
         if offset != known or position < tail.start:
             position = tail.locate(offset)
-        end = appender.durable_position
         if until is not None and until < high_watermark:
             end = max(position, tail.locate(until))
         if end - position > max_bytes:

@@ -108,8 +108,11 @@ def find_token_key(settings: Settings) -> TokenKey | None:
     return next((key for key in keys if key.can_sign), keys[0])
 
 
-def make_tls(settings: Settings) -> TlsContexts:
-    """Return the certificate of the TLS listeners; StartError if there is none."""
+def make_tls(settings: Settings, client_certificates: str = "") -> TlsContexts:
+    """Return the certificate of the TLS listeners; StartError if there is none.
+
+    `client_certificates`: whether clients show one, if not as `tls.client-certificates` has it.
+    """
     if not settings.text("tls.certificate") or not settings.text("tls.key"):
         raise StartError(
             "a listener with TLS needs tls.certificate and tls.key (trilogue serve --secure makes "
@@ -121,7 +124,7 @@ def make_tls(settings: Settings) -> TlsContexts:
         Path(settings.text("tls.certificate")),
         Path(settings.text("tls.key")),
         Path(client_ca) if client_ca else None,
-        settings.text("tls.client-certificates"),
+        client_certificates or settings.text("tls.client-certificates"),
     )
     try:
         return TlsContexts(files, time.monotonic)
@@ -154,12 +157,20 @@ def sasl_mechanisms(settings: Settings) -> tuple[str, ...]:
 
 def super_users(settings: Settings) -> list[Principal]:
     """Return the principals of `access.super-users`; StartError."""
+    return _read_principals(settings, "access.super-users")
+
+
+def cluster_principals(settings: Settings) -> frozenset[Principal]:
+    """Return the principals of `cluster.principals`; StartError."""
+    return frozenset(_read_principals(settings, "cluster.principals"))
+
+
+def _read_principals(settings: Settings, key: str) -> list[Principal]:
     try:
-        parts = (part.strip() for part in settings.text("access.super-users").split(";"))
+        parts = (part.strip() for part in settings.text(key).split(";"))
         return [parse_principal(part) for part in parts if part]
     except InvalidRequest as error:
-        origin = settings.origin("access.super-users")
-        raise StartError(f"access.super-users ({origin}): {error}", WRONG_SETTING) from error
+        raise StartError(f"{key} ({settings.origin(key)}): {error}", WRONG_SETTING) from error
 
 
 def read_signing_key(settings: Settings, data: Path) -> bytes:

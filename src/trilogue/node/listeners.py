@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from trilogue.node.addresses import Address, AddressError, is_loopback, parse_address, resolve
 from trilogue.node.errors import WRONG_SETTING, StartError
-from trilogue.node.settings.table import ALL_LISTENERS, Settings
+from trilogue.node.settings.table import ALL_LISTENERS, INTERNAL_LISTENER, Settings
 
 log = logging.getLogger(__name__)
 
@@ -79,12 +79,28 @@ async def bind_listener(plan: ListenerPlan, bind: Bind) -> Address:
 
 def is_secured(settings: Settings, name: str) -> bool:
     """Whether a listener has TLS, and every client of it a login or a certificate."""
+    if name == INTERNAL_LISTENER:
+        return has_tls(settings, name)
     if name == "kafka-sasl-ssl":
         return True
     by_certificate = settings.text("tls.client-certificates") == "required"
     if name == "kafka-ssl":
         return by_certificate
     return name.endswith(("-ssl", "https")) and settings.switch("access.authenticate")
+
+
+def has_tls(settings: Settings, name: str) -> bool:
+    """Whether the connections of a listener of Kafka or Pulsar are encrypted."""
+    if name == INTERNAL_LISTENER:
+        return settings.text("cluster.security-protocol") in {"ssl", "sasl-ssl"}
+    return name.endswith("-ssl")
+
+
+def has_sasl(settings: Settings, name: str) -> bool:
+    """Whether clients of a listener log in by SASL."""
+    if name == INTERNAL_LISTENER:
+        return settings.text("cluster.security-protocol") in {"sasl", "sasl-ssl"}
+    return name in {"kafka-sasl", "kafka-sasl-ssl"}
 
 
 def _check_advertised(plan: ListenerPlan, settings: Settings) -> None:

@@ -37,6 +37,7 @@ from trilogue.gateway.stream import Limits
 from trilogue.gateway.tubemq.gateway import TubeGateway
 from trilogue.node.access import (
     AccessControl,
+    cluster_principals,
     load_users_file,
     make_access_control,
     make_administration,
@@ -57,7 +58,13 @@ from trilogue.node.background.retention import Retention
 from trilogue.node.background.retired import RetiredFiles
 from trilogue.node.background.token_expiry import DelegationTokenExpiry
 from trilogue.node.background.transactions import TransactionExpiry
-from trilogue.node.listeners import ListenerPlan, bind_listener, plan_listeners
+from trilogue.node.listeners import (
+    ListenerPlan,
+    bind_listener,
+    has_sasl,
+    has_tls,
+    plan_listeners,
+)
 from trilogue.node.measurements import LoopLag, MessageCount
 from trilogue.node.metadata_writer import MetadataWriter
 from trilogue.node.secure.start import finish_secured, prepare_secured
@@ -66,6 +73,7 @@ from trilogue.node.settings.objects import is_in_the_clear
 from trilogue.node.settings.table import (
     BY_KEY,
     HTTP_LISTENERS,
+    INTERNAL_LISTENER,
     KAFKA_LISTENERS,
     PULSAR_LISTENERS,
     TUBEMQ_LISTENERS,
@@ -379,6 +387,7 @@ class Node:
             fetch_sessions_bytes_max=self.settings.number("kafka.fetch-sessions-memory"),
             sasl_mechanisms=sasl_mechanisms(self.settings),
             sasl_session_max_ms=self.settings.number("kafka.sasl-session"),
+            cluster_principals=cluster_principals(self.settings),
         )
         self.kafka = KafkaGateway(settings=settings, **self._dependencies(advertised))
         await self._stack.enter_async_context(self.kafka)
@@ -408,13 +417,15 @@ class Node:
             listener = ListenerSecurity(
                 plan.name,
                 address,
-                tls=plan.name.endswith("-ssl"),
-                sasl=plan.name in {"kafka-sasl", "kafka-sasl-ssl"},
+                tls=has_tls(self.settings, plan.name),
+                sasl=has_sasl(self.settings, plan.name),
+                is_internal=plan.name == INTERNAL_LISTENER,
             )
-            if listener.tls:
+            if listener.tls and not listener.is_internal:
                 gateway.tls_advertised = address
             factory = ListenerFactory(gateway, listener)
-            advertised.append(await self._listen(plan, factory, frame_bytes, tls=listener.tls))
+            tls = self._tls_contexts(listener) if listener.tls else None
+            advertised.append(await self._listen(plan, factory, frame_bytes, tls))
 
     async def _open_pulsar(self, plans: list[ListenerPlan]) -> None:
         advertised: list[Address] = []
@@ -441,7 +452,8 @@ class Node:
                     continue
                 tls = name.endswith("-ssl")
                 factory = ListenerFactory(side, ListenerSecurity(name, gateway.advertised, tls=tls))
-                address = await self._listen(plans[name], factory, side.frame_bytes_max, tls=tls)
+                contexts = self._tls_contexts() if tls else None
+                address = await self._listen(plans[name], factory, side.frame_bytes_max, contexts)
                 if side is gateway.broker_endpoint:
                     advertised.append(address)
                     if tls:
@@ -461,8 +473,7 @@ class Node:
         plan: ListenerPlan,
         gateway: ConnectionFactory,
         frame_bytes: int,
-        *,
-        tls: bool = False,
+        tls: TlsContexts | None,
     ) -> Address:
         """Open a listener; return the address that clients are given for it."""
         settings = self.settings
@@ -476,7 +487,7 @@ class Node:
             limits,
             monotonic=time.monotonic,
             memory=self.memory,
-            tls=self._tls_contexts() if tls else None,
+            tls=tls,
         )
         listener.early_s = self._connection_wait_s
         self.listeners[plan.name] = await self._stack.enter_async_context(listener)
@@ -490,8 +501,13 @@ class Node:
             machine_name=socket.gethostname,
         )
 
-    def _tls_contexts(self) -> TlsContexts:
-        """Return the certificate that all listeners with TLS have; StartError."""
+    def _tls_contexts(self, listener: ListenerSecurity | None = None) -> TlsContexts:
+        """Return the certificate that all listeners with TLS have; StartError.
+
+        At the internal one without SASL clients have to show theirs, whatever the others require.
+        """
+        if listener is not None and listener.is_internal and not listener.sasl:
+            return make_tls(self.settings, "required")
         if self._tls is None:
             self._tls = make_tls(self.settings)
         return self._tls

@@ -67,7 +67,7 @@ def require_definitions(release: str) -> None:
 
 @cache
 def definition(release: str, name: str) -> Definition | None:
-    """Return one message, such as FetchRequest; None if a release has another name for it."""
+    """Return one message, such as FetchRequest; None if a release has no version of it."""
     jar = find_jar(release)
     assert jar is not None
     try:
@@ -75,6 +75,8 @@ def definition(release: str, name: str) -> Definition | None:
     except KeyError:
         return None
     raw = json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE))
+    if raw["validVersions"] == "none":
+        return None
     first, last = span(raw["validVersions"])
     flexible = span(raw["flexibleVersions"])
     return Definition(raw.get("apiKey"), first, last, flexible[0] if flexible else None, raw)

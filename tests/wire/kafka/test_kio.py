@@ -62,6 +62,8 @@ def test_kio_has_what_this_oracle_needs():
             ("DescribeAcls", 1), ("CreateAcls", 1), ("DeleteAcls", 1), ("WriteTxnMarkers", 1),
             ("CreateDelegationToken", 1), ("RenewDelegationToken", 1),
             ("ExpireDelegationToken", 1), ("DescribeDelegationToken", 1),
+            ("LeaderAndIsr", 8), ("StopReplica", 5), ("UpdateMetadata", 9),
+            ("ControlledShutdown", 4),
             ("CommitTransactions", 1), ("DescribeCommittedBatch", 1),  # ours alone
         ]
         for kind in ("Request", "Response")

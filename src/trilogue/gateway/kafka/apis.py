@@ -23,10 +23,16 @@ coroutine is encoded in the executor.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple
-
 from trilogue.broker.access.authorizer import Operation, ResourceKind
+from trilogue.gateway.kafka.api_table import (
+    API_VERSIONS,
+    GIB,
+    MIB,
+    ApiSpec,
+    ApiTable,
+    VersionedApi,
+)
+from trilogue.gateway.kafka.api_table import make_spec as _spec
 from trilogue.gateway.kafka.cluster import (
     elections,
     features,
@@ -37,7 +43,6 @@ from trilogue.gateway.kafka.cluster import (
     unregister_broker,
 )
 from trilogue.gateway.kafka.configs import configs, list_resources
-from trilogue.gateway.kafka.context import Handler
 from trilogue.gateway.kafka.fetch import fetch
 from trilogue.gateway.kafka.groups import (
     classic,
@@ -71,67 +76,12 @@ from trilogue.gateway.kafka.transactions import (
     txn_offset_commit,
     write_markers,
 )
-from trilogue.wire.kafka.api import MESSAGES, OWN_KEYS
-from trilogue.wire.kafka.codec.compile import decoder, encoder
-from trilogue.wire.kafka.codec.schema import table
 from trilogue.wire.kafka.errors import ErrorCode
-from trilogue.wire.kafka.metadata.api_versions import ApiVersion, ApiVersionsResponse
+from trilogue.wire.kafka.metadata.api_versions import ApiVersionsResponse
 
-API_VERSIONS = 18
-MIB, GIB = 1 << 20, 1 << 30
 GROUP_BYTES = 36 * MIB  # subscriptions of all members of a group, and a little
 TOKEN_BYTES = MIB  # requests about delegation tokens, with the names of renewers or owners
 MANY, FETCHED, IN_STEPS = 25_000, 50_000, 200_000
-
-
-class ApiSpec(NamedTuple):
-    """One API: its messages, the versions served, its handler, and the access it needs."""
-
-    key: int
-    request: type
-    response: type
-    served: tuple[int, int]
-    handler: Handler
-    resource: ResourceKind
-    operation: Operation
-    frame_bytes_max: int
-    elements_max: int
-    advertised: bool = True
-    encode_in_thread: bool = False
-
-    @property
-    def name(self) -> str:
-        """Kafka's name of the API, such as `OffsetCommit`."""
-        return self.request.__name__.removesuffix("Request")
-
-
-def _spec(
-    key: int,
-    served: tuple[int, int],
-    handler: Handler,
-    resource: ResourceKind,
-    operation: Operation,
-    *,
-    frame_bytes_max: int = 8 * MIB,
-    elements_max: int = 10_000,
-    advertised: bool = True,
-    encode_in_thread: bool = False,
-) -> ApiSpec:
-    request, response = MESSAGES[key]
-    return ApiSpec(
-        key,
-        request,
-        response,
-        served,
-        handler,
-        resource,
-        operation,
-        frame_bytes_max,
-        elements_max,
-        advertised,
-        encode_in_thread,
-    )
-
 
 TOPIC, GROUP, CLUSTER = ResourceKind.TOPIC, ResourceKind.GROUP, ResourceKind.CLUSTER
 TRANSACTION = ResourceKind.TRANSACTION
@@ -334,64 +284,9 @@ TABLE: tuple[ApiSpec, ...] = (
     ),
 )
 
-
-class VersionedApi:
-    """One API in one version: its compiled codec, made when a client first uses the version."""
-
-    __slots__ = (
-        "decode",
-        "encode",
-        "flexible_reply",
-        "key",
-        "name",
-        "spec",
-        "throttles",
-        "version",
-    )
-
-    def __init__(self, spec: ApiSpec, version: int) -> None:
-        self.spec = spec
-        self.key = spec.key
-        self.name = spec.name
-        self.version = version
-        self.decode: Callable[..., tuple[Any, int]] = decoder(
-            spec.request, version, spec.elements_max
-        )
-        self.encode: Callable[[Any, bytearray], None] = encoder(spec.response, version)
-        # Whether its responses have `throttle_time_ms`, in any version.
-        self.throttles = any(
-            each.name == "throttle_time_ms" for each in table(spec.response).fields
-        )
-        # ApiVersions responses always have header v0: the client does not know our versions yet.
-        self.flexible_reply = spec.key != API_VERSIONS and version >= table(spec.response).flexible
-
-
-_BY_KEY = {spec.key: spec for spec in TABLE}
-_LOADED: dict[int, VersionedApi] = {}
-cached_api: Final = _LOADED.get  # the lookup of `find_api`, without compiling
-
-
-def find_api(number: int) -> VersionedApi | None:
-    """Return the API for (key << 16 | version), or None if it is not served."""
-    return _LOADED.get(number) or _load_api(number)
-
-
-def _load_api(number: int) -> VersionedApi | None:
-    key, version = number >> 16, number & 0xFFFF
-    spec = _BY_KEY.get(key)
-    if spec is None or not spec.served[0] <= version <= spec.served[1]:
-        return None
-    _LOADED[number] = VersionedApi(spec, version)
-    return _LOADED[number]
-
-
-def advertised_versions(*, own: bool = False) -> list[ApiVersion]:
-    """Return the version ranges that ApiVersions lists; `own`: to Trilogue's client."""
-    return [
-        ApiVersion(api_key=spec.key, min_version=spec.served[0], max_version=spec.served[1])
-        for spec in TABLE
-        if spec.advertised and (own or spec.key < OWN_KEYS)
-    ]
+PUBLIC = ApiTable(TABLE)
+find_api = PUBLIC.find_api
+advertised_versions = PUBLIC.advertised_versions
 
 
 def api_versions_v0() -> VersionedApi:

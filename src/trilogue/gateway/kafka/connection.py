@@ -35,13 +35,13 @@ from functools import partial
 from struct import Struct
 from typing import Any, Unpack
 
-from trilogue.broker.access.authorizer import Principal
+from trilogue.broker.access.authorizer import CLUSTER, Operation, Principal, ResourceKind
 from trilogue.broker.errors import AuthenticationFailed
 from trilogue.broker.promise import Promise
 from trilogue.gateway.authentication import Login
 from trilogue.gateway.dependencies import GatewayDependencies
 from trilogue.gateway.kafka import apis, response_frames
-from trilogue.gateway.kafka.apis import VersionedApi
+from trilogue.gateway.kafka.api_table import ApiTable, VersionedApi
 from trilogue.gateway.kafka.context import (
     ClientConnection,
     DurableResponse,
@@ -129,17 +129,20 @@ class KafkaConnection(ClientConnection):
         super().__init__()
         self.gateway = gateway
         self.listener = listener
+        self._apis = gateway.find_apis(listener)
         self.login: SaslLogin | None = None  # on a listener with SASL
         self._login_timer: asyncio.TimerHandle | None = None
         self.access = gateway.make_access("")
         self._replies = DurableReplies(self, self.slots, gateway.journal.on_commit)
         self._fast_path = ProduceFastPath(
-            self, gateway, gateway.templates, self._replies, apis.cached_api
+            self, gateway, gateway.templates, self._replies, self._apis.cached_api
         )
         # Bound once: the stream calls them for every request.
         self.frame = self._fast_path.take_frame
         if listener is not None and listener.sasl:
             self.frame = self._take_frame_with_login
+        if listener is not None and listener.is_internal:
+            self.frame = self._take_frame_of_broker
         self.end_iteration = self._fast_path.end_iteration
 
     def opened(self, stream: Stream) -> None:
@@ -205,6 +208,22 @@ class KafkaConnection(ClientConnection):
                 raise Close("request.before_login", key=key)
         return self._fast_path.take_frame(frame)
 
+    def _take_frame_of_broker(self, frame: memoryview) -> bool:
+        """Process a frame of the internal listener, where only cluster principals have access."""
+        login = self.login
+        if login is None or login.is_valid:
+            if len(frame) < HEADER_SIZE_MIN:
+                raise Close("request.cut", size=len(frame))
+            key = KEY_AND_CORRELATION(frame)[0] >> 16
+            if key not in BEFORE_LOGIN and not self.gateway.is_cluster_principal(self.principal):
+                self.access.record_refusal(
+                    Operation.CLUSTER_ACTION, ResourceKind.CLUSTER, CLUSTER.name
+                )
+                raise Close("request.not_of_cluster", key=key, principal=str(self.principal))
+        if login is None:
+            return self._fast_path.take_frame(frame)
+        return self._take_frame_with_login(frame)
+
     async def _answer_bare(self, login: SaslLogin, token: bytes) -> None:
         """Answer a token that has no request around it, after SaslHandshake v0."""
         try:
@@ -233,7 +252,7 @@ class KafkaConnection(ClientConnection):
     def handle_first(self, frame: memoryview) -> bool:
         """Handle the first request of an API key and version."""
         number, correlation_id = KEY_AND_CORRELATION(frame)
-        if apis.find_api(number) is not None:
+        if self._apis.find_api(number) is not None:
             return self.frame(frame)  # it is known from now on
         self._answer_unknown_version(number, correlation_id)
         return True
@@ -515,9 +534,18 @@ class KafkaGateway(GatewayContext):
         self, *, settings: KafkaSettings, **dependencies: Unpack[GatewayDependencies]
     ) -> None:
         super().__init__(settings=settings, **dependencies)
-        self.versions = apis.advertised_versions()
-        self.own_versions = apis.advertised_versions(own=True)
         self.templates = RequestTemplates()
+        self.advertised_versions = lambda listener, own: self.find_apis(
+            listener
+        ).advertised_versions(own=own)
+
+    def find_apis(self, listener: ListenerSecurity | None) -> ApiTable:
+        """Return the APIs of a listener; those between brokers are loaded for the internal one."""
+        if listener is None or not listener.is_internal:
+            return apis.PUBLIC
+        from trilogue.gateway.kafka.internal.apis import INTERNAL
+
+        return INTERNAL
 
     def make_connection(self, listener: ListenerSecurity | None = None) -> KafkaConnection:
         """Return the session of a new connection; without a listener it has no login."""

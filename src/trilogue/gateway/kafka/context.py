@@ -70,14 +70,15 @@ class KafkaSettings:
     topics_timeout_max_ms: int = 60_000
     sasl_mechanisms: tuple[str, ...] = ()
     sasl_session_max_ms: int = 0  # 0: sessions end with their tokens only
+    cluster_principals: frozenset[Principal] = frozenset()  # of the internal listener
 
 
 class GatewayContext(ProtocolGateway):
     """The state that all connections of the Kafka gateway share."""
 
     protocol = "kafka"
-    versions: list[ApiVersion]  # the ranges in ApiVersions
-    own_versions: list[ApiVersion]  # in those for Trilogue's client
+    # The ranges in ApiVersions: of which listener, and whether for Trilogue's client.
+    advertised_versions: Callable[[ListenerSecurity | None, bool], list[ApiVersion]]
 
     def __init__(
         self, *, settings: KafkaSettings, **dependencies: Unpack[GatewayDependencies]
@@ -91,6 +92,7 @@ class GatewayContext(ProtocolGateway):
         self.fetch_sessions = FetchSessionCache(
             sessions_max=settings.fetch_sessions_max, bytes_max=settings.fetch_sessions_bytes_max
         )
+        self.controller_epoch = self.broker.cluster.node_epoch  # the highest that was sent
         self._topics: dict[str, Topic] = {}
         self._generation = 0  # of the cluster, when the names were cached
 
@@ -117,6 +119,10 @@ class GatewayContext(ProtocolGateway):
             return self.topic(spelled)
         except BrokerError:
             return None
+
+    def is_cluster_principal(self, principal: Principal) -> bool:
+        """Whether a client is a broker of the cluster."""
+        return principal in self.settings.cluster_principals
 
     def has_topic(self, name: TopicName) -> bool:
         """Whether a topic has this full name."""
@@ -184,8 +190,22 @@ class RequestContext:
 
     def advertised(self) -> tuple[str, int]:
         """Return the address that the client is given: that of the listener it came by."""
-        listener: ListenerSecurity | None = getattr(self.session, "listener", None)
+        listener = self._listener
         return self.gateway.advertised() if listener is None else listener.advertised()
+
+    def advertised_versions(self, *, own: bool) -> list[ApiVersion]:
+        """Return the ranges that ApiVersions lists here; `own`: to Trilogue's client."""
+        return self.gateway.advertised_versions(self._listener, own)
+
+    @property
+    def is_from_broker(self) -> bool:
+        """Whether a broker of the cluster sent the request: it came by the internal listener."""
+        listener = self._listener
+        return listener is not None and listener.is_internal
+
+    @property
+    def _listener(self) -> ListenerSecurity | None:
+        return getattr(self.session, "listener", None)
 
     @property
     def principal(self) -> Principal:
@@ -269,12 +289,27 @@ class RequestContext:
             return None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return topic, ErrorCode.NONE
 
+    def find_topic_for_replica(
+        self, spelled: str, *, is_follower: bool
+    ) -> tuple[Topic | None, ErrorCode]:
+        """Return the same; a follower has every topic at the internal listener, else none."""
+        if not is_follower:
+            return self.find_topic(spelled)
+        topic = self.gateway.find_topic(spelled)
+        if topic is None:
+            return None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if not self.is_from_broker:
+            return None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return topic, ErrorCode.NONE
+
     def is_allowed(self, name: object) -> bool:
         """Whether the client may perform the operation of its API on the resource of this name."""
         return self.access.is_allowed(self.operation, self.kind, str(name))
 
     def is_allowed_to(self, operation: Operation, kind: ResourceKind, name: object) -> bool:
         """Whether the client may perform this operation on this resource."""
+        if operation is Operation.CLUSTER_ACTION and self.is_from_broker:
+            return True
         return self.access.is_allowed(operation, kind, str(name))
 
     def can_see(self, operation: Operation, kind: ResourceKind, name: object) -> bool:

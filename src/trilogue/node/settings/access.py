@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trilogue.node.settings.table import Settings, SettingsError
+from trilogue.node.settings.table import INTERNAL_LISTENER, Settings, SettingsError
 
 WEB_TOKEN_MIN = 8
 ROLES = {
@@ -27,6 +27,8 @@ def check_access(settings: Settings) -> None:
             f"tubemq.authorize ({settings.origin('tubemq.authorize')}): nothing can be granted to "
             "clients that are not authenticated (tubemq.authenticate)"
         )
+    if settings.text(f"listen.{INTERNAL_LISTENER}") != "off":
+        _check_internal_listener(settings)
     both = ("access.users-file", "tubemq.users")
     if all(settings.text(key) for key in both):
         origins = " and ".join(f"{key} ({settings.origin(key)})" for key in both)
@@ -36,4 +38,19 @@ def check_access(settings: Settings) -> None:
         raise SettingsError(
             f"tubemq.web-token ({settings.origin('tubemq.web-token')}): at least {WEB_TOKEN_MIN} "
             "characters that can be seen are needed"
+        )
+
+
+def _check_internal_listener(settings: Settings) -> None:
+    origin = settings.origin(f"listen.{INTERNAL_LISTENER}")
+    if not settings.text("cluster.principals"):
+        raise SettingsError(
+            f"listen.{INTERNAL_LISTENER} ({origin}): no broker has access without "
+            "cluster.principals"
+        )
+    is_by_certificate = settings.text("cluster.security-protocol") == "ssl"
+    if is_by_certificate and not settings.text("tls.client-ca"):
+        raise SettingsError(
+            f"listen.{INTERNAL_LISTENER} ({origin}): brokers log in by certificates "
+            "(cluster.security-protocol), whose authorities tls.client-ca has to name"
         )

@@ -42,6 +42,21 @@ ACCESS: tuple[Setting, ...] = (
         "role). Without it they are refused where `access.authenticate` is on.",
     ),
     Setting(
+        "cluster.principals",
+        Kind.TEXT,
+        "",
+        "The brokers of the cluster, separated by `;` as in Kafka: `User:node-1;User:node-2`. Only "
+        "they have access to `listen.internal`, whatever ACLs allow.",
+    ),
+    Setting(
+        "cluster.security-protocol",
+        Kind.TEXT,
+        "ssl",
+        "How brokers log in at `listen.internal` (Kafka's `security.inter.broker.protocol`): `ssl` "
+        "by a client certificate, `sasl-ssl` and `sasl` as Kafka's clients do, over TLS or not.",
+        choices=("ssl", "sasl-ssl", "sasl"),
+    ),
+    Setting(
         "access.users-file",
         Kind.PATH,
         "",

@@ -24,7 +24,8 @@ from trilogue.node.settings.tubemq import TUBEMQ
 from trilogue.node.settings.tubemq_access import TUBEMQ_ACCESS
 
 TUBEMQ_LISTENERS = ("tubemq-master", "tubemq-broker", "tubemq-master-ssl", "tubemq-broker-ssl")
-KAFKA_LISTENERS = ("kafka", "kafka-ssl", "kafka-sasl", "kafka-sasl-ssl")
+INTERNAL_LISTENER = "internal"
+KAFKA_LISTENERS = ("kafka", "kafka-ssl", "kafka-sasl", "kafka-sasl-ssl", INTERNAL_LISTENER)
 PULSAR_LISTENERS = ("pulsar", "pulsar-ssl")
 HTTP_LISTENERS = ("http", "https")
 LISTENERS = ("kafka", "pulsar", *TUBEMQ_LISTENERS[:2], "http")
@@ -80,6 +81,13 @@ TABLE: tuple[Setting, ...] = (
             ("kafka-sasl", "a login (SASL_PLAINTEXT)"),
             ("kafka-sasl-ssl", "TLS and a login (SASL_SSL)"),
         )
+    ),
+    Setting(
+        "listen.internal",
+        Kind.ADDRESS,
+        "off",
+        "Where brokers of the cluster connect by Kafka's protocol: followers that copy partitions, "
+        "controllers, coordinators. Only `cluster.principals` have access.",
     ),
     Setting(
         "listen.pulsar",
@@ -139,7 +147,14 @@ TABLE: tuple[Setting, ...] = (
     ),
     *(
         Setting(f"advertise.{name}", Kind.ADDRESS, "", f"The same for `listen.{name}`.")
-        for name in ("kafka-ssl", "kafka-sasl", "kafka-sasl-ssl", "pulsar-ssl", "tubemq-broker-ssl")
+        for name in (
+            "kafka-ssl",
+            "kafka-sasl",
+            "kafka-sasl-ssl",
+            "internal",
+            "pulsar-ssl",
+            "tubemq-broker-ssl",
+        )
     ),
     Setting(
         "advertise.pulsar",

@@ -17,7 +17,7 @@ records, an error, or a new high watermark or log start offset. A partition that
 moves to the end of the session's order, so that a busy partition does not starve the others.
 
 Racks have no effect: there is one node, and no preferred read replica (-1). Requests of followers
-(replica id >= 0) are refused: there are none.
+(replica id >= 0) are served at the internal listener only, and refused at the others.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ def handle_fetch(context: RequestContext, request: FetchRequest) -> Fetch | Fetc
     replica_id = request.replica_id
     if context.version >= REPLICA_STATE_SINCE:
         replica_id = request.replica_state.replica_id
-    if replica_id < 0:
-        return Fetch(context, request)
-    # There are no followers, and a forged one could read records that are not synced yet.
+    if replica_id < 0 or context.is_from_broker:
+        return Fetch(context, request, is_replica=replica_id >= 0)
+    # A forged follower could read records that are not synced yet.
     peer = context.session.stream.peer[0]
     log.warning("fetch.forged_replica", extra={"address": peer, "replica": replica_id})
     return FetchResponse(
@@ -99,6 +99,7 @@ class Fetch(ReplySlot):
         "_context",
         "_deadline",
         "_future",
+        "_is_replica",
         "_plan",
         "_rate_timer",
         "_request",
@@ -107,13 +108,16 @@ class Fetch(ReplySlot):
         "_waking",
     )  # fmt: skip
 
-    def __init__(self, context: RequestContext, request: FetchRequest) -> None:
+    def __init__(
+        self, context: RequestContext, request: FetchRequest, *, is_replica: bool = False
+    ) -> None:
         super().__init__()
         self.ready = True  # to scan, once at the head
         for each in request.topics:
             self.waiting_bytes += PARTITION_BYTES * len(each.partitions)
         self._context = context
         self._request = request
+        self._is_replica = is_replica
         self._deadline = 0.0
         self._plan: FetchPlan | None = None
         self._scanning: tuple[FetchScan, list[FetchPartition]] | None = (
@@ -173,7 +177,12 @@ class Fetch(ReplySlot):
         gateway, session = self._context.gateway, self._context.session
         if self._scanning is None:
             room = gateway.cold_reads.memory.free_bytes
-            scan = FetchScan(self._context, self._request, max(ROOM_BYTES_MIN, room))
+            scan = FetchScan(
+                self._context,
+                self._request,
+                max(ROOM_BYTES_MIN, room),
+                is_replica=self._is_replica,
+            )
             target = plan.session.list_to_scan()
         else:
             scan, target = self._scanning

@@ -6,6 +6,9 @@ or goes to a client that reads only message sets becomes a `DeferredRead` for th
 
 read_committed reads up to the last stable offset and lists the aborted transactions with records in
 the returned batches; their markers may be in much later segments.
+
+A follower reads up to the end of the log, and gets entries as they are stored: nothing is converted
+and no aborted transactions are listed, so that its copy is the same to the byte.
 """
 
 from __future__ import annotations
@@ -73,6 +76,7 @@ class DeferredRead(NamedTuple):
     version: int
     known: SegmentLookup[EpochEnd] | None  # looked up first
     is_sequential: bool = False  # its reader continued soon after its last response
+    is_replica: bool = False  # nothing is converted
 
     @property
     def size_hint(self) -> int:
@@ -92,6 +96,9 @@ class DeferredRead(NamedTuple):
         is_hot = isinstance(self.read.source, TailSlice)
         parts: list[Buffer] = []
         parts += self.read.load()
+        if self.is_replica:
+            is_read = not is_hot and len(parts[-1]) > 0
+            return ReadResult(parts, [], end_offset=entries_end(parts[-1]) if is_read else -1)
         room = min(self.room, self.size_hint + spare)
         if self.version <= MESSAGE_SETS_UNTIL:
             offset = self.target.requested.fetch_offset
@@ -159,6 +166,7 @@ class FetchScan:
         "found",
         "has_error",
         "has_rates",
+        "is_replica",
         "is_stepped",
         "moved",
         "readable",
@@ -167,7 +175,9 @@ class FetchScan:
         "wait_s",
     )  # fmt: skip
 
-    def __init__(self, context: RequestContext, request: FetchRequest, room: int) -> None:
+    def __init__(
+        self, context: RequestContext, request: FetchRequest, room: int, *, is_replica: bool = False
+    ) -> None:
         self.found: list[tuple[FetchPartition, PartitionData]] = []
         self.size = 0
         self.readable = 0  # partitions that exist and that the client may read
@@ -178,7 +188,8 @@ class FetchScan:
         self.continues = False  # nothing found has a form for this old client: scan further on
         self.is_stepped = False  # it took several loop iterations
         self.moved = False  # and a log moved meanwhile
-        self.committed = request.isolation_level == READ_COMMITTED
+        self.is_replica = is_replica
+        self.committed = request.isolation_level == READ_COMMITTED and not is_replica
         self._context = context
         self._version = context.version
         most = min(
@@ -233,8 +244,9 @@ class FetchScan:
         requested = target.requested
         try:
             partition.check_epoch(requested.current_leader_epoch)
-            if self._version < ZSTD_SINCE and _find_version_error(partition, self._version):
-                data.error_code = _find_version_error(partition, self._version)
+            code = self._find_version_error(partition)
+            if code:
+                data.error_code = code
                 data.aborted_transactions = []
                 self.has_error = True
                 return
@@ -242,9 +254,11 @@ class FetchScan:
             known = None if epoch < 0 else plog.epoch_end(epoch)
             if isinstance(known, EpochEnd) and _is_diverging(target, known):
                 self._set_diverging(data, known)
-            elif partition.rates is None or self._is_within_rates(partition):
+            elif (
+                rates := None if self.is_replica else partition.rates
+            ) is None or self._is_within_rates(partition):
                 room = min(requested.partition_max_bytes, self.room - self.size)
-                if partition.rates is not None:
+                if rates is not None:
                     room = min(room, self._context.dispatch_room(partition)[1])
                 if self.size == 0 or room > 0:
                     later = known if isinstance(known, SegmentLookup) else None
@@ -264,6 +278,17 @@ class FetchScan:
             self.wait_s = min(self.wait_s or wait_s, wait_s)
         return not wait_s
 
+    def _find_version_error(self, partition: Partition) -> ErrorCode:
+        """Return why old clients may not read the topic, or NONE (KIP-110, KIP-283)."""
+        version, settings = self._version, partition.settings
+        if version >= ZSTD_SINCE:
+            return ErrorCode.NONE
+        if version <= MESSAGE_SETS_UNTIL and (self.is_replica or not settings.converts_down):
+            return ErrorCode.UNSUPPORTED_VERSION  # for a follower: a message set is no copy
+        if settings.compression is Codec.ZSTD and not self.is_replica:
+            return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+        return ErrorCode.NONE
+
     def _resolve_again(self, target: FetchPartition) -> None:
         """Resolve the topic again: it may exist by now, also under the name of a deleted one."""
         if target.topic not in self._topics:
@@ -276,7 +301,8 @@ class FetchScan:
 
     def _is_allowed(self, topic: FetchTopic) -> bool:
         assert topic.found is not None, "a partition without a topic"
-        self._allowed[topic] = allowed = self._context.is_allowed(topic.found.name)
+        allowed = self.is_replica or self._context.is_allowed(topic.found.name)
+        self._allowed[topic] = allowed
         return allowed
 
     def _set_error(
@@ -307,7 +333,14 @@ class FetchScan:
     ) -> None:
         """Add the records from the fetch offset on, or a deferred read of them."""
         offset = target.requested.fetch_offset
-        read = open_read(plog, offset, room, committed=self.committed, at_least_one=self.size == 0)
+        read = open_read(
+            plog,
+            offset,
+            room,
+            committed=self.committed,
+            at_least_one=self.size == 0,
+            is_replica=self.is_replica,
+        )
         found = read.source
         if isinstance(found, TailSlice) and not found.size:
             return
@@ -317,7 +350,11 @@ class FetchScan:
             isinstance(found, SegmentSlice)
             or version <= MESSAGE_SETS_UNTIL
             or known is not None
-            or (plog.tail_formats & ~KAFKA_ONLY and not is_kafka(found.slices))
+            or (
+                plog.tail_formats & ~KAFKA_ONLY
+                and not self.is_replica
+                and not is_kafka(found.slices)
+            )
         ):
             quick = None
             if isinstance(found, SegmentSlice):
@@ -335,6 +372,7 @@ class FetchScan:
                 version,
                 known,
                 is_sequential=quick is not None,
+                is_replica=self.is_replica,
             )
             self.cold.append(reading)
             self.size += max(1, reading.size_hint)
@@ -382,16 +420,6 @@ class FetchScan:
                 plog.stable_end if self.committed else None,
                 ahead=reading.is_sequential,
             )
-
-
-def _find_version_error(partition: Partition, version: int) -> ErrorCode:
-    """Return why old clients may not read the topic, or NONE (KIP-110, KIP-283)."""
-    settings = partition.settings
-    if version <= MESSAGE_SETS_UNTIL and not settings.converts_down:
-        return ErrorCode.UNSUPPORTED_VERSION
-    if version < ZSTD_SINCE and settings.compression is Codec.ZSTD:
-        return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
-    return ErrorCode.NONE
 
 
 def _is_diverging(target: FetchPartition, known: EpochEnd) -> bool:

@@ -4,7 +4,8 @@ v1 throttle time · v2 unchanged · v3 flexible; the client's software name and 
 Kafka (42) · v4 features that begin with level 0. The features are `group.version` 1
 (KIP-848 groups) and `transaction.version` 2 (KIP-890); clients that do not know the latter use the
 rules of version 1. An unknown version is answered in v0 with 35 and the range of this API alone
-(gateway/kafka/connection.py). Trilogue's client, by its software name, gets Trilogue's own APIs.
+(gateway/kafka/connection.py). Trilogue's client, by its software name, gets Trilogue's own APIs,
+and the brokers of the internal listener those between brokers.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def handle_api_versions(
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     is_own = request.client_software_name == OWN_SOFTWARE
     return ApiVersionsResponse(
-        api_keys=context.gateway.own_versions if is_own else context.gateway.versions,
+        api_keys=context.advertised_versions(own=is_own),
         supported_features=[GROUPS, TRANSACTIONS] if context.version >= LEVEL_0_SINCE else [],
         finalized_features_epoch=FEATURES_EPOCH,
         finalized_features=[GROUPS_NOW, TRANSACTIONS_NOW],

@@ -4,7 +4,8 @@ v1 the epoch in the response · v2 current leader epoch (74, 75) · v3 replica i
 
 A consumer sends it when it learns of a new epoch (here: after a restart of the node), to find out
 whether its log was truncated. Here it never is: only synced records are readable. Epochs that ended
-in segments are looked up in the executor. Followers (replica id >= 0) are refused: there are none.
+in segments are looked up in the executor. Followers (replica id >= 0) send it before they copy a
+partition, at the internal listener; at the others they are refused.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from trilogue.gateway.kafka.offsets.topic_results import PARTITIONS_PER_STEP, bu
 from trilogue.gateway.steps import begin_steps
 from trilogue.log.partition_lookups import EpochEnd, SegmentLookup
 from trilogue.log.steps import Steps
-from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.offsets.leader_epochs import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -61,9 +61,7 @@ def _topic(
     searches: Searches,
     is_follower: bool,
 ) -> Steps[OffsetForLeaderTopicResult]:
-    topic, code = context.find_topic(requested.topic)
-    if topic is not None and is_follower:
-        topic, code = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    topic, code = context.find_topic_for_replica(requested.topic, is_follower=is_follower)
     answer = OffsetForLeaderTopicResult(topic=requested.topic)
     for count, each in enumerate(requested.partitions, 1):
         result = EpochEndOffset(partition=each.partition, error_code=code)

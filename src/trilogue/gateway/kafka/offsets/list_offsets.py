@@ -96,7 +96,14 @@ def _steps(
     """Process all partitions in steps."""
     is_committed = request.isolation_level == READ_COMMITTED
     twice = (yield from _named_twice(request)) if context.version else set()
-    build = partial(_topic, context, searches=searches, twice=twice, is_committed=is_committed)
+    build = partial(
+        _topic,
+        context,
+        searches=searches,
+        twice=twice,
+        is_committed=is_committed,
+        is_follower=request.replica_id >= 0 and context.is_from_broker,
+    )
     return ListOffsetsResponse(topics=(yield from build_topic_results(request.topics, build)))
 
 
@@ -122,8 +129,9 @@ def _topic(
     searches: list[TimestampSearch],
     twice: set[tuple[str, int]],
     is_committed: bool,
+    is_follower: bool,
 ) -> Steps[ListOffsetsTopicResponse]:
-    topic, code = context.find_topic(requested.name)
+    topic, code = context.find_topic_for_replica(requested.name, is_follower=is_follower)
     answer = ListOffsetsTopicResponse(name=requested.name)
     for count, each in enumerate(requested.partitions, 1):
         result = ListOffsetsPartitionResponse(partition_index=each.partition_index, error_code=code)

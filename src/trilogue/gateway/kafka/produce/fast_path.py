@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from trilogue.broker.access.client_access import ClientAccess
-    from trilogue.gateway.kafka.apis import VersionedApi
+    from trilogue.gateway.kafka.api_table import VersionedApi
     from trilogue.gateway.kafka.context import CommitReply, GatewayContext
     from trilogue.gateway.kafka.quotas.metering import Metering
 

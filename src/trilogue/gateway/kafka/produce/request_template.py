@@ -54,7 +54,7 @@ if not cython.compiled:  # request_template.pxd imports the compiled version
 
 if TYPE_CHECKING:
     from trilogue.broker.access.client_access import ClientAccess
-    from trilogue.gateway.kafka.apis import VersionedApi
+    from trilogue.gateway.kafka.api_table import VersionedApi
     from trilogue.gateway.kafka.context import CommitReply, GatewayContext
 
 TEMPLATES_MAX = 1_000  # of all connections of a gateway

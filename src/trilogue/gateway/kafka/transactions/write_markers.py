@@ -1,8 +1,9 @@
 """WriteTxnMarkers v0-v1: end the hanging transactions of producers.
 
 `kafka-transactions.sh abort` sends it to the leader of a partition. Aborts only, for ALTER or
-CLUSTER_ACTION on the cluster (31): commits are for coordinators of the same cluster, and this node
-is its own. A marker for a producer without an open transaction has no effect and is no error.
+CLUSTER_ACTION on the cluster (31): commits are for coordinators of the same cluster, which send
+them to the internal listener. A marker for a producer without an open transaction has no effect and
+is no error.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from trilogue.wire.kafka.transactions.write_markers import (
 def handle_write_markers(
     context: RequestContext, request: WriteTxnMarkersRequest
 ) -> DurableResponse:
-    """Write the abort markers; the response waits until they are durable."""
+    """Write the markers; the response waits until they are durable."""
     code = ErrorCode.NONE
     if not (
         context.is_allowed_to(Operation.CLUSTER_ACTION, ResourceKind.CLUSTER, CLUSTER.name)
@@ -43,10 +44,10 @@ def handle_write_markers(
 def _write(
     context: RequestContext, marker: WritableTxnMarker, code: ErrorCode
 ) -> WritableTxnMarkerResult:
-    if marker.transaction_result and not code:
+    if marker.transaction_result and not (code or context.is_from_broker):
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     entry = build_marker(
-        Outcome.ABORT,
+        Outcome.COMMIT if marker.transaction_result else Outcome.ABORT,
         producer_id=marker.producer_id,
         producer_epoch=marker.producer_epoch,
         coordinator_epoch=marker.coordinator_epoch,

@@ -1,0 +1,1 @@
+"""The internal listener: requests between brokers, for cluster principals only."""

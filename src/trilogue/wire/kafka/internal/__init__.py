@@ -1,0 +1,1 @@
+"""Requests of a controller with ZooKeeper and its brokers, which the internal listener answers."""
