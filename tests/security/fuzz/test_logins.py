@@ -56,8 +56,9 @@ PIECES = (
 def mutate(random: Random, data: bytes) -> bytes:
     """Return the bytes with one to four damages."""
     out = bytearray(data)
-    for _ in range(random.randrange(1, 5)):
-        at = random.randrange(len(out) + 1)
+    for _ in range(random.choice((1, 1, 2, 4))):
+        starts, end = random.randrange(4), len(out)  # where the structure of most tokens is
+        at = min(end, random.choice((starts, end, random.randrange(end + 1))))
         match random.randrange(7):
             case 0:
                 out[at:at] = random.choice(PIECES)
@@ -117,8 +118,8 @@ class KafkaRig(Rig):
     def __init__(self) -> None:
         super().__init__(settings=KafkaSettings(sasl_mechanisms=MECHANISMS))
 
-    def bearer(self) -> bytes:
-        claims = {"sub": ALICE, "exp": self.now_ms // 1_000 + 600}
+    def bearer(self, user: str) -> bytes:
+        claims = {"sub": user, "exp": self.now_ms // 1_000 + 600}
         token = jwt.encode(claims, SECRET, algorithm="HS256")
         return f"n,,\x01auth=Bearer {token}\x01\x01".encode()
 
@@ -164,7 +165,8 @@ def same_plain(sent: bytes, _right: bytes) -> bool:
 def same_bearer(sent: bytes, right: bytes) -> bool:
     """What is signed is there; the last character of a signature has bits without a meaning."""
     signed = right.partition(b"Bearer ")[2].rpartition(b".")[0]
-    return signed in sent
+    whom = sent.split(b"\x01")[0].split(b",")[1:2]
+    return signed in sent and whom in ([b""], [b"a="], [b"a=alice"], [b"alice"])
 
 
 def same_final(sent: bytes, right: bytes) -> bool:
@@ -190,20 +192,28 @@ STAGES: dict[str, tuple[str, Callable[[bytes, bytes], bool]]] = {
 }
 
 
-async def talk(rig: KafkaRig, talker: Conversation, stage: str, random: Random) -> bool:
-    """Log in with one damaged token; return whether a right one would have been the same."""
+async def talk(
+    rig: KafkaRig, talker: Conversation, stage: str, random: Random, user: str = ALICE
+) -> bool:
+    """Log in with one damaged token; return whether a right one would have been the same.
+
+    Another user's token is not damaged, now and then: it is right, and of the wrong user.
+    """
     mechanism, is_same = STAGES[stage]
+    damage = mutate if user == ALICE or random.random() < 0.5 else lambda _random, token: token
     await talker.begin(mechanism)
     if not stage.startswith(("first", "final")):
-        right = rig.bearer() if stage == OAUTHBEARER else b"\0alice\0" + PASSWORD
-        sent = mutate(random, right)
+        name = user.encode()
+        plain = b"\0".join((random.choice((b"", name)), name, PASSWORD))
+        right = rig.bearer(user) if stage == OAUTHBEARER else plain
+        sent = damage(random, right)
         answer = await talker.send(sent)
         if answer:  # a bearer's refusal, which the client acknowledges
             await talker.send(mutate(random, b"\x01"))
         return is_same(sent, right)
-    client = Client(mechanism)
+    client = Client(mechanism, user)
     first = client.first()
-    sent = mutate(random, first) if stage.startswith("first") else first
+    sent = damage(random, first) if stage.startswith("first") else first
     answer = await talker.send(sent)
     if answer is None:
         return False
@@ -214,7 +224,7 @@ async def talk(rig: KafkaRig, talker: Conversation, stage: str, random: Random) 
             return False
         return is_same(sent, first)
     right = client.final(answer)
-    sent = mutate(random, right)
+    sent = damage(random, right)
     await talker.send(sent)
     return is_same(sent, right)
 
@@ -256,10 +266,12 @@ def test_no_damaged_renewal_changes_the_principal(stage, monkeypatch):
             for random in rounds(f"{stage} renewal"):
                 peer = rig.peer(listener=SASL)
                 await rig.log_in(peer)
-                await talk(rig, Conversation(peer, bare=False), stage, random)
+                user = random.choice((ALICE, BOB))
+                await talk(rig, Conversation(peer, bare=False), stage, random, user)
                 await pass_time(0.2)
                 if not peer.is_cut:
                     assert peer.session.principal.name == ALICE
+                    assert peer.session.login.principal.name == ALICE, random
                     peer.transport.close()
 
     scenario()
@@ -383,11 +395,14 @@ def test_damaged_answers_to_a_challenge_do_not_change_the_principal(monkeypatch)
                 peer = await rig.connected(**rig.by_token(ALICE, 60), **REFRESHING)
                 await rig.pass_seconds(52)
                 await peer.answer("authChallenge")
-                credentials = rig.by_token(random.choice([ALICE, BOB]), 60)
-                peer.give(reframe(random, frame_of("authResponse", response=credentials)))
+                user = random.choice((ALICE, BOB))
+                whole = frame_of("authResponse", response=rig.by_token(user, 60))
+                is_right = user == BOB and random.random() < 0.5  # right, and of the wrong user
+                peer.give(whole if is_right else reframe(random, whole))
                 await settle()
                 if not peer.is_cut:
                     assert peer.connection.principal.name == ALICE, random
+                    assert peer.connection.expiry.login.client.principal.name == ALICE, random
                     peer.transport.close()
 
     scenario()
