@@ -99,9 +99,7 @@ def apis() -> str:
 
 
 def _api(row: ApiSpec) -> tuple[object, ...]:
-    module = inspect.getmodule(row.handler)
-    assert module is not None
-    room, _, stem = module.__name__.partition("gateway.kafka.")[2].rpartition(".")
+    room, _, stem = row.handler.partition(":")[0].rpartition(".")
     tests = f"{TESTS}/{room}/test_{stem}.py"
     if stem in TESTED_BY:
         tests = f"{TESTS}/{TESTED_BY[stem]}"

@@ -2,79 +2,68 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.gateway.kafka.context import Handler
-from trilogue.wire.kafka.api import MESSAGES, OWN_KEYS
+from trilogue.wire.kafka.api import MESSAGES, NAMES, OWN_KEYS
 from trilogue.wire.kafka.codec.compile import decoder, encoder
 from trilogue.wire.kafka.codec.schema import table
 from trilogue.wire.kafka.metadata.api_versions import ApiVersion
 
 API_VERSIONS: Final = 18
 MIB, GIB = 1 << 20, 1 << 30
+_PACKAGE = __name__.rpartition(".")[0]
 
 
 class ApiSpec(NamedTuple):
-    """One API: its messages, the versions served, its handler, and the access it needs."""
+    """One API: its key, the versions served, its handler, and the access it needs."""
 
     key: int
-    request: type
-    response: type
     served: tuple[int, int]
-    handler: Handler
+    handler: str  # module and function in this folder, imported with the first request
     resource: ResourceKind
     operation: Operation
-    frame_bytes_max: int
-    elements_max: int
+    frame_bytes_max: int = 8 * MIB
+    elements_max: int = 10_000
     advertised: bool = True
     encode_in_thread: bool = False
 
     @property
     def name(self) -> str:
         """Kafka's name of the API, such as `OffsetCommit`."""
-        return self.request.__name__.removesuffix("Request")
+        return NAMES[self.key][0]
 
+    @property
+    def request(self) -> type:
+        """The class of its requests."""
+        return MESSAGES[self.key][0]
 
-def make_spec(
-    key: int,
-    served: tuple[int, int],
-    handler: Handler,
-    resource: ResourceKind,
-    operation: Operation,
-    *,
-    frame_bytes_max: int = 8 * MIB,
-    elements_max: int = 10_000,
-    advertised: bool = True,
-    encode_in_thread: bool = False,
-) -> ApiSpec:
-    """Return the row of an API, with its messages."""
-    request, response = MESSAGES[key]
-    return ApiSpec(
-        key,
-        request,
-        response,
-        served,
-        handler,
-        resource,
-        operation,
-        frame_bytes_max,
-        elements_max,
-        advertised,
-        encode_in_thread,
-    )
+    @property
+    def response(self) -> type:
+        """The class of its responses."""
+        return MESSAGES[self.key][1]
+
+    def load_handler(self) -> Handler:
+        """Return the function that answers its requests; imports its module."""
+        module, _, function = self.handler.partition(":")
+        handler: Handler = getattr(importlib.import_module(f"{_PACKAGE}.{module}"), function)
+        return handler
 
 
 class VersionedApi:
-    """One API in one version: its compiled codec, made when a client first uses the version."""
+    """One API in one version: its handler and compiled codec, loaded at the first request."""
 
     __slots__ = (
         "decode",
         "encode",
         "flexible_reply",
+        "handler",
         "key",
         "name",
+        "response",
         "spec",
         "throttles",
         "version",
@@ -85,16 +74,15 @@ class VersionedApi:
         self.key = spec.key
         self.name = spec.name
         self.version = version
-        self.decode: Callable[..., tuple[Any, int]] = decoder(
-            spec.request, version, spec.elements_max
-        )
-        self.encode: Callable[[Any, bytearray], None] = encoder(spec.response, version)
+        self.handler = spec.load_handler()
+        request, self.response = MESSAGES[spec.key]
+        known = table(self.response)
+        self.decode: Callable[..., tuple[Any, int]] = decoder(request, version, spec.elements_max)
+        self.encode: Callable[[Any, bytearray], None] = encoder(self.response, version)
         # Whether its responses have `throttle_time_ms`, in any version.
-        self.throttles = any(
-            each.name == "throttle_time_ms" for each in table(spec.response).fields
-        )
+        self.throttles = any(each.name == "throttle_time_ms" for each in known.fields)
         # ApiVersions responses always have header v0: the client does not know our versions yet.
-        self.flexible_reply = spec.key != API_VERSIONS and version >= table(spec.response).flexible
+        self.flexible_reply = spec.key != API_VERSIONS and version >= known.flexible
 
 
 class ApiTable:

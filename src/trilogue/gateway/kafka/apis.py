@@ -32,50 +32,6 @@ from trilogue.gateway.kafka.api_table import (
     ApiTable,
     VersionedApi,
 )
-from trilogue.gateway.kafka.api_table import make_spec as _spec
-from trilogue.gateway.kafka.cluster import (
-    elections,
-    features,
-    log_dirs,
-    quorum,
-    reassignments,
-    telemetry,
-    unregister_broker,
-)
-from trilogue.gateway.kafka.configs import configs, list_resources
-from trilogue.gateway.kafka.fetch import fetch
-from trilogue.gateway.kafka.groups import (
-    classic,
-    committed_offsets,
-    consumer,
-    delete_groups,
-    describe_consumer_groups,
-    describe_groups,
-    list_groups,
-)
-from trilogue.gateway.kafka.metadata import (
-    api_versions,
-    describe_cluster,
-    metadata,
-    topic_partitions,
-)
-from trilogue.gateway.kafka.offsets import leader_epochs, list_offsets
-from trilogue.gateway.kafka.produce import produce
-from trilogue.gateway.kafka.quotas import alter_quotas, describe_quotas
-from trilogue.gateway.kafka.security import acls, delegation_tokens, sasl, scram
-from trilogue.gateway.kafka.topics import create_partitions, delete_records, topics
-from trilogue.gateway.kafka.transactions import (
-    add_offsets,
-    add_partitions,
-    commit_transactions,
-    describe_producers,
-    describe_transactions,
-    end_txn,
-    init_producer_id,
-    list_transactions,
-    txn_offset_commit,
-    write_markers,
-)
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.metadata.api_versions import ApiVersionsResponse
 
@@ -90,197 +46,297 @@ SETTINGS, CHANGE = Operation.DESCRIBE_SETTINGS, Operation.ALTER_SETTINGS
 CREATE, DELETE, ALTER = Operation.CREATE, Operation.DELETE, Operation.ALTER
 
 TABLE: tuple[ApiSpec, ...] = (
-    _spec(0, (0, 13), produce.handle_produce, TOPIC, WRITE, frame_bytes_max=GIB, elements_max=MANY),
-    _spec(1, (0, 18), fetch.handle_fetch, TOPIC, READ, elements_max=FETCHED),
-    _spec(2, (0, 11), list_offsets.handle_list_offsets, TOPIC, DESCRIBE, elements_max=IN_STEPS),
-    _spec(3, (0, 13), metadata.handle_metadata, TOPIC, DESCRIBE, elements_max=MANY),
-    _spec(8, (0, 10), committed_offsets.handle_offset_commit, GROUP, READ, elements_max=MANY),
-    _spec(
-        9,
-        (0, 10),
-        committed_offsets.handle_offset_fetch,
-        GROUP,
-        DESCRIBE,
-        elements_max=FETCHED,
-        encode_in_thread=True,
+    ApiSpec(
+        0,
+        (0, 13),
+        "produce.produce:handle_produce",
+        TOPIC,
+        WRITE,
+        frame_bytes_max=GIB,
+        elements_max=MANY,
     ),
-    _spec(10, (0, 6), classic.handle_find_coordinator, GROUP, DESCRIBE, elements_max=FETCHED),
-    _spec(
-        11,
-        (0, 9),
-        classic.handle_join_group,
-        GROUP,
-        READ,
-        frame_bytes_max=GROUP_BYTES,
-        elements_max=IN_STEPS,
-    ),
-    _spec(12, (0, 4), classic.handle_heartbeat, GROUP, READ),
-    _spec(13, (0, 5), classic.handle_leave_group, GROUP, READ),
-    _spec(
-        14,
-        (0, 5),
-        classic.handle_sync_group,
-        GROUP,
-        READ,
-        frame_bytes_max=GROUP_BYTES,
-        elements_max=IN_STEPS,
-    ),
-    _spec(
-        15,
-        (0, 6),
-        describe_groups.handle_describe_groups,
-        GROUP,
-        DESCRIBE,
-        elements_max=FETCHED,
-        encode_in_thread=True,
-    ),
-    _spec(16, (0, 5), list_groups.handle_list_groups, CLUSTER, DESCRIBE, encode_in_thread=True),
-    # These three come before the login, so their handlers check no access.
-    _spec(17, (0, 1), sasl.handle_sasl_handshake, CLUSTER, DESCRIBE),
-    _spec(36, (0, 2), sasl.handle_sasl_authenticate, CLUSTER, DESCRIBE),
-    _spec(18, (0, 4), api_versions.handle_api_versions, CLUSTER, DESCRIBE),
-    _spec(19, (0, 7), topics.handle_create_topics, TOPIC, CREATE, elements_max=IN_STEPS),
-    _spec(20, (0, 6), topics.handle_delete_topics, TOPIC, DELETE, elements_max=IN_STEPS),
-    _spec(21, (0, 2), delete_records.handle_delete_records, TOPIC, DELETE),
-    _spec(
-        22, (0, 5), init_producer_id.handle_init_producer_id, CLUSTER, Operation.IDEMPOTENT_WRITE
-    ),
-    _spec(
-        23,
-        (0, 4),
-        leader_epochs.handle_offset_for_leader_epoch,
+    ApiSpec(1, (0, 18), "fetch.fetch:handle_fetch", TOPIC, READ, elements_max=FETCHED),
+    ApiSpec(
+        2,
+        (0, 11),
+        "offsets.list_offsets:handle_list_offsets",
         TOPIC,
         DESCRIBE,
         elements_max=IN_STEPS,
     ),
-    _spec(24, (0, 5), add_partitions.handle_add_partitions, TRANSACTION, WRITE, elements_max=MANY),
-    _spec(25, (0, 4), add_offsets.handle_add_offsets, TRANSACTION, WRITE),
-    _spec(26, (0, 5), end_txn.handle_end_txn, TRANSACTION, WRITE),
-    _spec(27, (0, 1), write_markers.handle_write_markers, CLUSTER, ALTER),
-    _spec(
-        28,
+    ApiSpec(3, (0, 13), "metadata.metadata:handle_metadata", TOPIC, DESCRIBE, elements_max=MANY),
+    ApiSpec(
+        8, (0, 10), "groups.committed_offsets:handle_offset_commit", GROUP, READ, elements_max=MANY
+    ),
+    ApiSpec(
+        9,
+        (0, 10),
+        "groups.committed_offsets:handle_offset_fetch",
+        GROUP,
+        DESCRIBE,
+        elements_max=FETCHED,
+        encode_in_thread=True,
+    ),
+    ApiSpec(
+        10, (0, 6), "groups.classic:handle_find_coordinator", GROUP, DESCRIBE, elements_max=FETCHED
+    ),
+    ApiSpec(
+        11,
+        (0, 9),
+        "groups.classic:handle_join_group",
+        GROUP,
+        READ,
+        frame_bytes_max=GROUP_BYTES,
+        elements_max=IN_STEPS,
+    ),
+    ApiSpec(12, (0, 4), "groups.classic:handle_heartbeat", GROUP, READ),
+    ApiSpec(13, (0, 5), "groups.classic:handle_leave_group", GROUP, READ),
+    ApiSpec(
+        14,
         (0, 5),
-        txn_offset_commit.handle_txn_offset_commit,
+        "groups.classic:handle_sync_group",
+        GROUP,
+        READ,
+        frame_bytes_max=GROUP_BYTES,
+        elements_max=IN_STEPS,
+    ),
+    ApiSpec(
+        15,
+        (0, 6),
+        "groups.describe_groups:handle_describe_groups",
+        GROUP,
+        DESCRIBE,
+        elements_max=FETCHED,
+        encode_in_thread=True,
+    ),
+    ApiSpec(
+        16,
+        (0, 5),
+        "groups.list_groups:handle_list_groups",
+        CLUSTER,
+        DESCRIBE,
+        encode_in_thread=True,
+    ),
+    # These three come before the login, so their handlers check no access.
+    ApiSpec(17, (0, 1), "security.sasl:handle_sasl_handshake", CLUSTER, DESCRIBE),
+    ApiSpec(36, (0, 2), "security.sasl:handle_sasl_authenticate", CLUSTER, DESCRIBE),
+    ApiSpec(18, (0, 4), "metadata.api_versions:handle_api_versions", CLUSTER, DESCRIBE),
+    ApiSpec(19, (0, 7), "topics.topics:handle_create_topics", TOPIC, CREATE, elements_max=IN_STEPS),
+    ApiSpec(20, (0, 6), "topics.topics:handle_delete_topics", TOPIC, DELETE, elements_max=IN_STEPS),
+    ApiSpec(21, (0, 2), "topics.delete_records:handle_delete_records", TOPIC, DELETE),
+    ApiSpec(
+        22,
+        (0, 5),
+        "transactions.init_producer_id:handle_init_producer_id",
+        CLUSTER,
+        Operation.IDEMPOTENT_WRITE,
+    ),
+    ApiSpec(
+        23,
+        (0, 4),
+        "offsets.leader_epochs:handle_offset_for_leader_epoch",
+        TOPIC,
+        DESCRIBE,
+        elements_max=IN_STEPS,
+    ),
+    ApiSpec(
+        24,
+        (0, 5),
+        "transactions.add_partitions:handle_add_partitions",
         TRANSACTION,
         WRITE,
         elements_max=MANY,
     ),
-    _spec(29, (0, 3), acls.handle_describe_acls, CLUSTER, DESCRIBE),
-    _spec(30, (0, 3), acls.handle_create_acls, CLUSTER, ALTER),
-    _spec(31, (0, 3), acls.handle_delete_acls, CLUSTER, ALTER),
-    _spec(
+    ApiSpec(25, (0, 4), "transactions.add_offsets:handle_add_offsets", TRANSACTION, WRITE),
+    ApiSpec(26, (0, 5), "transactions.end_txn:handle_end_txn", TRANSACTION, WRITE),
+    ApiSpec(27, (0, 1), "transactions.write_markers:handle_write_markers", CLUSTER, ALTER),
+    ApiSpec(
+        28,
+        (0, 5),
+        "transactions.txn_offset_commit:handle_txn_offset_commit",
+        TRANSACTION,
+        WRITE,
+        elements_max=MANY,
+    ),
+    ApiSpec(29, (0, 3), "security.acls:handle_describe_acls", CLUSTER, DESCRIBE),
+    ApiSpec(30, (0, 3), "security.acls:handle_create_acls", CLUSTER, ALTER),
+    ApiSpec(31, (0, 3), "security.acls:handle_delete_acls", CLUSTER, ALTER),
+    ApiSpec(
         32,
         (0, 4),
-        configs.handle_describe_configs,
+        "configs.configs:handle_describe_configs",
         TOPIC,
         SETTINGS,
         elements_max=FETCHED,
         encode_in_thread=True,
     ),
-    _spec(33, (0, 2), configs.handle_alter_configs, TOPIC, CHANGE, elements_max=MANY),
-    _spec(34, (0, 2), log_dirs.handle_alter_replica_log_dirs, CLUSTER, ALTER),
-    _spec(35, (0, 5), log_dirs.handle_describe_log_dirs, CLUSTER, DESCRIBE, encode_in_thread=True),
-    _spec(
-        37, (0, 3), create_partitions.handle_create_partitions, TOPIC, ALTER, elements_max=IN_STEPS
+    ApiSpec(33, (0, 2), "configs.configs:handle_alter_configs", TOPIC, CHANGE, elements_max=MANY),
+    ApiSpec(34, (0, 2), "cluster.log_dirs:handle_alter_replica_log_dirs", CLUSTER, ALTER),
+    ApiSpec(
+        35,
+        (0, 5),
+        "cluster.log_dirs:handle_describe_log_dirs",
+        CLUSTER,
+        DESCRIBE,
+        encode_in_thread=True,
     ),
-    _spec(
+    ApiSpec(
+        37,
+        (0, 3),
+        "topics.create_partitions:handle_create_partitions",
+        TOPIC,
+        ALTER,
+        elements_max=IN_STEPS,
+    ),
+    ApiSpec(
         38,
         (0, 3),
-        delegation_tokens.handle_create_delegation_token,
+        "security.delegation_tokens:handle_create_delegation_token",
         ResourceKind.USER,
         Operation.CREATE_TOKENS,
         frame_bytes_max=TOKEN_BYTES,
         elements_max=1_000,
     ),
-    _spec(
+    ApiSpec(
         39,
         (0, 2),
-        delegation_tokens.handle_renew_delegation_token,
+        "security.delegation_tokens:handle_renew_delegation_token",
         ResourceKind.DELEGATION_TOKEN,
         ALTER,
         frame_bytes_max=TOKEN_BYTES,
     ),
-    _spec(
+    ApiSpec(
         40,
         (0, 2),
-        delegation_tokens.handle_expire_delegation_token,
+        "security.delegation_tokens:handle_expire_delegation_token",
         ResourceKind.DELEGATION_TOKEN,
         DELETE,
         frame_bytes_max=TOKEN_BYTES,
     ),
-    _spec(
+    ApiSpec(
         41,
         (0, 3),
-        delegation_tokens.handle_describe_delegation_token,
+        "security.delegation_tokens:handle_describe_delegation_token",
         ResourceKind.DELEGATION_TOKEN,
         DESCRIBE,
         frame_bytes_max=TOKEN_BYTES,
         elements_max=1_000,
         encode_in_thread=True,
     ),
-    _spec(42, (0, 2), delete_groups.handle_delete_groups, GROUP, DELETE, elements_max=FETCHED),
-    _spec(43, (0, 2), elections.handle_elect_leaders, CLUSTER, ALTER),
-    _spec(44, (0, 1), configs.handle_incremental_alter_configs, TOPIC, CHANGE, elements_max=MANY),
-    _spec(45, (0, 1), reassignments.handle_alter_partition_reassignments, CLUSTER, ALTER),
-    _spec(46, (0, 0), reassignments.handle_list_partition_reassignments, CLUSTER, DESCRIBE),
-    _spec(47, (0, 0), delete_groups.handle_offset_delete, GROUP, DELETE),
-    _spec(
+    ApiSpec(
+        42, (0, 2), "groups.delete_groups:handle_delete_groups", GROUP, DELETE, elements_max=FETCHED
+    ),
+    ApiSpec(43, (0, 2), "cluster.elections:handle_elect_leaders", CLUSTER, ALTER),
+    ApiSpec(
+        44,
+        (0, 1),
+        "configs.configs:handle_incremental_alter_configs",
+        TOPIC,
+        CHANGE,
+        elements_max=MANY,
+    ),
+    ApiSpec(
+        45, (0, 1), "cluster.reassignments:handle_alter_partition_reassignments", CLUSTER, ALTER
+    ),
+    ApiSpec(
+        46, (0, 0), "cluster.reassignments:handle_list_partition_reassignments", CLUSTER, DESCRIBE
+    ),
+    ApiSpec(47, (0, 0), "groups.delete_groups:handle_offset_delete", GROUP, DELETE),
+    ApiSpec(
         48,
         (0, 1),
-        describe_quotas.handle_describe_client_quotas,
+        "quotas.describe_quotas:handle_describe_client_quotas",
         CLUSTER,
         Operation.DESCRIBE_SETTINGS,
         encode_in_thread=True,
     ),
-    _spec(49, (0, 1), alter_quotas.handle_alter_client_quotas, CLUSTER, Operation.ALTER_SETTINGS),
-    _spec(50, (0, 0), scram.handle_describe_user_scram_credentials, CLUSTER, DESCRIBE),
-    _spec(51, (0, 0), scram.handle_alter_user_scram_credentials, CLUSTER, ALTER),
-    _spec(55, (0, 2), quorum.handle_describe_quorum, CLUSTER, DESCRIBE),
-    _spec(57, (0, 2), features.handle_update_features, CLUSTER, ALTER),
-    _spec(60, (0, 2), describe_cluster.handle_describe_cluster, CLUSTER, DESCRIBE),
-    _spec(
-        61, (0, 0), describe_producers.handle_describe_producers, TOPIC, READ, encode_in_thread=True
+    ApiSpec(
+        49,
+        (0, 1),
+        "quotas.alter_quotas:handle_alter_client_quotas",
+        CLUSTER,
+        Operation.ALTER_SETTINGS,
     ),
-    _spec(64, (0, 0), unregister_broker.handle_unregister_broker, CLUSTER, ALTER),
-    _spec(65, (0, 0), describe_transactions.handle_describe_transactions, TRANSACTION, DESCRIBE),
-    _spec(66, (0, 2), list_transactions.handle_list_transactions, TRANSACTION, DESCRIBE),
-    _spec(68, (0, 1), consumer.handle_consumer_group_heartbeat, GROUP, READ, elements_max=MANY),
-    _spec(
+    ApiSpec(50, (0, 0), "security.scram:handle_describe_user_scram_credentials", CLUSTER, DESCRIBE),
+    ApiSpec(51, (0, 0), "security.scram:handle_alter_user_scram_credentials", CLUSTER, ALTER),
+    ApiSpec(55, (0, 2), "cluster.quorum:handle_describe_quorum", CLUSTER, DESCRIBE),
+    ApiSpec(57, (0, 2), "cluster.features:handle_update_features", CLUSTER, ALTER),
+    ApiSpec(60, (0, 2), "metadata.describe_cluster:handle_describe_cluster", CLUSTER, DESCRIBE),
+    ApiSpec(
+        61,
+        (0, 0),
+        "transactions.describe_producers:handle_describe_producers",
+        TOPIC,
+        READ,
+        encode_in_thread=True,
+    ),
+    ApiSpec(64, (0, 0), "cluster.unregister_broker:handle_unregister_broker", CLUSTER, ALTER),
+    ApiSpec(
+        65,
+        (0, 0),
+        "transactions.describe_transactions:handle_describe_transactions",
+        TRANSACTION,
+        DESCRIBE,
+    ),
+    ApiSpec(
+        66, (0, 2), "transactions.list_transactions:handle_list_transactions", TRANSACTION, DESCRIBE
+    ),
+    ApiSpec(
+        68,
+        (0, 1),
+        "groups.consumer:handle_consumer_group_heartbeat",
+        GROUP,
+        READ,
+        elements_max=MANY,
+    ),
+    ApiSpec(
         69,
         (0, 1),
-        describe_consumer_groups.handle_consumer_group_describe,
+        "groups.describe_consumer_groups:handle_consumer_group_describe",
         GROUP,
         DESCRIBE,
         elements_max=FETCHED,
         encode_in_thread=True,
     ),
-    _spec(
+    ApiSpec(
         71,
         (0, 0),
-        telemetry.handle_get_telemetry_subscriptions,
+        "cluster.telemetry:handle_get_telemetry_subscriptions",
         CLUSTER,
         DESCRIBE,
         advertised=False,
     ),
-    _spec(72, (0, 0), telemetry.handle_push_telemetry, CLUSTER, DESCRIBE, advertised=False),
-    _spec(
+    ApiSpec(
+        72, (0, 0), "cluster.telemetry:handle_push_telemetry", CLUSTER, DESCRIBE, advertised=False
+    ),
+    ApiSpec(
         74,
         (0, 1),
-        list_resources.handle_list_config_resources,
+        "configs.list_resources:handle_list_config_resources",
         CLUSTER,
         Operation.DESCRIBE_SETTINGS,
     ),
-    _spec(
+    ApiSpec(
         75,
         (0, 0),
-        topic_partitions.handle_describe_topic_partitions,
+        "metadata.topic_partitions:handle_describe_topic_partitions",
         TOPIC,
         DESCRIBE,
         elements_max=FETCHED,
     ),
-    _spec(20_001, (0, 0), commit_transactions.handle_commit_transactions, TRANSACTION, WRITE),
-    _spec(
-        20_002, (0, 0), commit_transactions.handle_describe_committed_batch, TRANSACTION, DESCRIBE
+    ApiSpec(
+        20_001,
+        (0, 0),
+        "transactions.commit_transactions:handle_commit_transactions",
+        TRANSACTION,
+        WRITE,
+    ),
+    ApiSpec(
+        20_002,
+        (0, 0),
+        "transactions.commit_transactions:handle_describe_committed_batch",
+        TRANSACTION,
+        DESCRIBE,
     ),
 )
 

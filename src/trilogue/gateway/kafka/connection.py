@@ -335,9 +335,9 @@ class KafkaConnection(ClientConnection):
             access=self.access,
             metering=metering,
         )
-        answer = api.spec.handler(call, request)
+        answer = api.handler(call, request)
         if api.key != PRODUCE:
-            if len(frame) > LARGE and isinstance(answer, api.spec.response):
+            if len(frame) > LARGE and isinstance(answer, api.response):
                 answer = _ready(answer)  # its response is large as well
             self._answer(api, call, answer, aside=api.spec.encode_in_thread or len(frame) > LARGE)
             return
@@ -352,7 +352,7 @@ class KafkaConnection(ClientConnection):
         self, api: VersionedApi, call: RequestContext, answer: HandlerResult, *, aside: bool = False
     ) -> None:
         """Reply as the type of the handler's result requires; `aside`: encode in the executor."""
-        if isinstance(answer, api.spec.response):
+        if isinstance(answer, api.response):
             self.queue_reply(self._reply(api, call.correlation_id, answer))
         elif isinstance(answer, DurableResponse):
             self._queue_durable(api, call.correlation_id, answer)
