@@ -24,7 +24,8 @@ from trilogue.broker.transactions.transaction import TransactionLimits
 from trilogue.entry.conversion.convert import CONVERTED_MAX
 from trilogue.entry.conversion.pulsar_sections import PAYLOAD_MAX
 from trilogue.entry.kafka.record_batch import DECOMPRESSED_LIMIT
-from trilogue.gateway.http.server import HEAD_SIZE_LIMIT, HttpLimits
+from trilogue.gateway.http.connection_limits import HttpLimits
+from trilogue.gateway.http.server import HEAD_SIZE_LIMIT
 from trilogue.gateway.kafka.apis import TABLE as APIS
 from trilogue.gateway.kafka.configs.configs import ANSWER_BYTES_MAX
 from trilogue.gateway.kafka.context import KafkaSettings

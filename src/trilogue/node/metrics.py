@@ -20,7 +20,7 @@ from trilogue.wire.pulsar.commands import BY_TYPE
 if TYPE_CHECKING:
     from trilogue.gateway.conversion_cache import ConversionCache
     from trilogue.gateway.http.app import State
-    from trilogue.gateway.http.server import HttpListener
+    from trilogue.gateway.http.listener import HttpListener
     from trilogue.gateway.kafka.connection import KafkaGateway
     from trilogue.gateway.listener import Listener
     from trilogue.gateway.memory_budget import ConnectionMemory

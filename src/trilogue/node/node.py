@@ -10,11 +10,10 @@ Signals and exit codes are process.py's, options the command line's.
 from __future__ import annotations
 
 import asyncio
-import importlib
 import logging
 import socket
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
@@ -88,8 +87,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from trilogue.gateway.http.app import Health, State
-    from trilogue.gateway.http.metrics import Exposition
-    from trilogue.gateway.http.server import HttpListener
+    from trilogue.gateway.http.listener import HttpListener
     from trilogue.gateway.tls import TlsContexts
 
 log = logging.getLogger(__name__)
@@ -99,7 +97,6 @@ OBJECT_READER_THREADS = (
     12  # more: they wait for the network, and reads of files must not wait for them
 )
 SLOW_NICENESS = 10
-METRICS_MODULE = "trilogue.node.metrics"
 WEB_API_PATHS = ("/webapi.htm", "/broker.htm")  # of TubeMQ's master and its broker
 ACCESS_PATHS = "/trilogue/{rest:path}"
 HTTP_CONNECTIONS_MAX = 1_000  # below the limit of descriptors, which clients need
@@ -141,7 +138,6 @@ class Node:
         self.listeners: dict[str, Listener] = {}  # by name
         self.http: HttpListener | None = None
         self._manifests: ManifestWriter
-        self._exposition: Exposition | None = None
         self._tls: TlsContexts | None = None
         self._stack = AsyncExitStack()
         self._tasks: list[asyncio.Task[None]] = []
@@ -174,7 +170,6 @@ class Node:
         self._stack.callback(self.lag.stop)
         finish_secured(self.settings, self.addresses)
         self.state = "serving"
-        self._background.submit(importlib.import_module, METRICS_MODULE)  # for the first scrape
         log.info(
             "node.serving",
             extra={
@@ -513,24 +508,15 @@ class Node:
         return self._tls
 
     async def _open_http(self, plans: list[ListenerPlan]) -> None:
-        from trilogue.gateway.http.app import build_app
-        from trilogue.gateway.http.login import HttpLogin
-        from trilogue.gateway.http.server import HttpLimits, HttpListener
-        from trilogue.node.http_access import login_rules
+        from trilogue.gateway.http.connection_limits import HttpLimits
+        from trilogue.gateway.http.listener import HttpListener
 
-        app = build_app(
-            self.health,
-            self.metrics_page,
-            None if self.pulsar is None else self._administration,
-            {
-                ACCESS_PATHS: self._access_api,
-                **({} if self.tubemq is None else await self._web_api(self.tubemq)),
-            },
-        )
+        apps = {ACCESS_PATHS: self._access_api}
+        if self.tubemq is not None:
+            apps |= await self._web_api(self.tubemq)
         most = min(HTTP_CONNECTIONS_MAX, self.settings.number("connections.limit"))
-        access = self.access
-        login = HttpLogin(app, access.authenticator, access.authorizer, login_rules(self.settings))
-        http = HttpListener(login, HttpLimits(connections=most), self.memory.unsent)
+        limits = HttpLimits(connections=most)
+        http = HttpListener(lambda: self._http_app(apps), limits, self.memory.unsent)
         self._stack.push_async_callback(http.close)
 
         for plan in plans:
@@ -540,8 +526,19 @@ class Node:
                 return http.bind(host, port, tls)
 
             self.addresses[plan.name] = str(await bind_listener(plan, bind))
-        await http.serve()
+        http.serve()
         self.http = http
+
+    def _http_app(self, apps: Mapping[str, Callable[[], ASGIApp]]) -> ASGIApp:
+        """Return the application of the HTTP listeners; `apps` are those of single paths."""
+        from trilogue.gateway.http.app import build_app
+        from trilogue.gateway.http.login import HttpLogin
+        from trilogue.node.http_access import login_rules
+
+        administration = None if self.pulsar is None else self._administration
+        app = build_app(self.health, self._load_metrics, administration, apps)
+        access = self.access
+        return HttpLogin(app, access.authenticator, access.authorizer, login_rules(self.settings))
 
     def _administration(self) -> ASGIApp:
         """Return the app of Pulsar's admin API and HTTP lookup."""
@@ -580,11 +577,12 @@ class Node:
         """Return how many closed connections hold memory until the garbage collector runs."""
         return sum(len(listener.closed) for listener in self.listeners.values())
 
-    def metrics_page(self) -> bytes:
-        """Return the current content of /metrics."""
-        if self._exposition is None:
-            self._exposition = make_exposition(self)
-        return self._exposition.page()
+    def _load_metrics(self) -> Callable[[], bytes]:
+        """Return the function that makes the page of /metrics."""
+        from trilogue.gateway.http.metrics import Exposition
+        from trilogue.node.metrics import NodeMetrics
+
+        return Exposition(NodeMetrics(self).gather).page
 
     def health(self) -> Health:
         """Return the state of this node, for /healthz."""
@@ -645,14 +643,6 @@ def pulsar_settings(settings: Settings) -> PulsarSettings:
 
 async def _all(works: Iterable[Coroutine[object, object, object]]) -> None:
     await asyncio.gather(*works)
-
-
-def make_exposition(node: Node) -> Exposition:
-    """Return the exposition of a node's metrics; its modules are loaded at the first scrape."""
-    from trilogue.gateway.http.metrics import Exposition
-    from trilogue.node.metrics import NodeMetrics
-
-    return Exposition(NodeMetrics(node).gather)
 
 
 async def _within(

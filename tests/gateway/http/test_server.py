@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 
 import httpx
 import pytest
 
 from trilogue.gateway.http.app import Health, build_app
+from trilogue.gateway.http.connection_limits import HttpLimits
+from trilogue.gateway.http.listener import HttpListener
 from trilogue.gateway.http.metrics import Exposition, Histogram, Metric
-from trilogue.gateway.http.server import HttpLimits, HttpListener
 
 
 def health(state="serving"):
     return Health(state, "1.2.3", 1.5, 1)
 
 
+def make_app(state=health, gather=list):
+    return build_app(state, lambda: Exposition(gather).page)
+
+
 @contextlib.asynccontextmanager
 async def opened(*, state=health, gather=list, limits=None):
-    door = HttpListener(build_app(state, Exposition(gather).page), limits or HttpLimits())
+    door = HttpListener(lambda: make_app(state, gather), limits or HttpLimits())
     host, port = door.bind("127.0.0.1", 0)
-    await door.serve()
+    door.serve()
     try:
         yield door, host, port
     finally:
@@ -157,9 +163,62 @@ def test_a_request_head_without_end_is_refused():
 def test_a_taken_port_is_refused_and_leaves_nothing_open():
     async def scenario():
         async with opened() as (_, host, port):
-            other = HttpListener(build_app(health, Exposition(list).page), HttpLimits())
+            other = HttpListener(make_app, HttpLimits())
             with pytest.raises(OSError, match="in use"):
                 other.bind(host, port)
             await other.close()
 
     asyncio.run(scenario())
+
+
+def test_the_first_connection_builds_the_application_and_is_served_by_it():
+    made = []
+
+    def make():
+        made.append(threading.current_thread())
+        return make_app()
+
+    async def scenario():
+        door = HttpListener(make, HttpLimits())
+        host, port = door.bind("127.0.0.1", 0)
+        door.serve()
+        assert (door.connections, door.requests, made) == (0, 0, [])
+        async with httpx.AsyncClient() as client:
+            for _ in range(2):
+                assert (await client.get(f"http://{host}:{port}/healthz")).status_code == 200
+        assert door.requests == 2
+        await door.close()
+
+    asyncio.run(scenario())
+    assert len(made) == 1
+    assert made[0] is not threading.main_thread()
+
+
+def test_a_listener_without_a_connection_closes_its_sockets():
+    async def scenario():
+        door = HttpListener(make_app, HttpLimits())
+        host, port = door.bind("127.0.0.1", 0)
+        door.serve()
+        await door.close()
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection(host, port)
+
+    asyncio.run(scenario())
+
+
+def test_an_application_that_cannot_be_built_closes_the_sockets(caplog):
+    def make():
+        raise ImportError("no starlette")
+
+    async def scenario():
+        door = HttpListener(make, HttpLimits())
+        host, port = door.bind("127.0.0.1", 0)
+        door.serve()
+        reader, writer = await asyncio.open_connection(host, port)
+        with contextlib.suppress(ConnectionError):
+            assert await reader.read() == b""
+        writer.close()
+        await door.close()
+
+    asyncio.run(scenario())
+    assert caplog.messages[-1] == "listener.failed"

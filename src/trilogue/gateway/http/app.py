@@ -37,14 +37,15 @@ class Health:
 
 def build_app(
     health: Callable[[], Health],
-    metrics_page: Callable[[], bytes],
+    load_metrics: Callable[[], Callable[[], bytes]],
     more: Callable[[], ASGIApp] | None = None,
     at: Mapping[str, Callable[[], ASGIApp]] = MappingProxyType({}),
 ) -> Starlette:
     """Return the application.
 
-    `at` has the functions that build the applications of single paths, `more` is the one for all
-    other paths; each is called at the first request.
+    `load_metrics` returns the function that makes the page of /metrics. `at` has the functions that
+    build the applications of single paths, `more` is the one for all other paths. Each is called at
+    the first request, in a thread.
     """
 
     async def healthz(_request: Request) -> Response:
@@ -58,12 +59,18 @@ def build_app(
         }
         return JSONResponse(content, 200 if now.state == "serving" else 503, headers=_FRESH)
 
-    async def metrics(_request: Request) -> Response:
-        return Response(metrics_page(), headers={**_FRESH, "content-type": METRICS_TYPE})
+    def make_metrics() -> ASGIApp:
+        make_page = load_metrics()
+
+        async def metrics(scope: Scope, receive: Receive, send: Send) -> None:
+            headers = {**_FRESH, "content-type": METRICS_TYPE}
+            await Response(make_page(), headers=headers)(scope, receive, send)
+
+        return metrics
 
     routes: list[BaseRoute] = [
         Route("/healthz", healthz, methods=["GET"]),
-        Route("/metrics", metrics, methods=["GET"]),
+        Route("/metrics", _LazyApp(make_metrics), methods=["GET"]),
     ]
     routes += [Route(path, _LazyApp(make)) for path, make in at.items()]
     if more is not None:

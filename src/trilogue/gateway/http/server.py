@@ -1,4 +1,4 @@
-"""The HTTP and HTTPS listeners: uvicorn in the node's event loop, within the node's limits.
+"""The server of the HTTP and HTTPS listeners: uvicorn in the node's event loop, within its limits.
 
 uvicorn bounds what is in flight and how long an answered connection may stay idle. It does not
 bound connections that never finish their first line, nor their number, nor replies that no client
@@ -15,115 +15,38 @@ import contextlib
 import logging
 import socket
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import Server
 
+from trilogue.gateway.http.connection_limits import BACKLOG, HttpLimits
 from trilogue.gateway.http.request_limits import CERTIFICATE, MEMORY
-from trilogue.gateway.http.tls_acceptor import TlsAcceptor
-from trilogue.gateway.memory_budget import ConnectionMemory, MemoryBudget, MemoryHolder
-from trilogue.gateway.tls import TlsContexts
+from trilogue.gateway.memory_budget import MemoryBudget, MemoryHolder
 
 log = logging.getLogger(__name__)
 
 HEAD_SIZE_LIMIT = 16 << 10
-BACKLOG = 256
 TICK_S = 1.0
 PIECE_BYTES = 64 << 10  # of a reply
 
 
-@dataclass(frozen=True, slots=True)
-class HttpLimits:
-    """The limits of connections."""
+class HttpServer(Server):
+    """Serves an application on the sockets that `serve` is given, until `stop`."""
 
-    connections: int = 1_000
-    head_s: float = 30.0  # from the first chance to send a request to its whole head
-    piece_s: float = 60.0  # that a client may take to read a piece of a reply
-    keep_alive_s: int = 5
-
-
-class HttpListener:
-    """The sockets of the HTTP and HTTPS listeners and their application."""
-
-    def __init__(
-        self, app: ASGIApp, limits: HttpLimits, memory: MemoryBudget | None = None
-    ) -> None:
-        budget = memory or ConnectionMemory().unsent
-        self._server = _Server(_config(app, limits, budget))
-        self._sockets: list[socket.socket] = []
-        self._tls_sockets: dict[socket.socket, TlsContexts] = {}
-        self._acceptors: list[TlsAcceptor] = []
-        self._running: asyncio.Task[None] | None = None
-
-    @property
-    def connections(self) -> int:
-        """The number of open connections."""
-        return len(self._server.server_state.connections)
-
-    @property
-    def requests(self) -> int:
-        """The number of answered requests."""
-        return self._server.server_state.total_requests
-
-    def bind(self, host: str, port: int, tls: TlsContexts | None = None) -> tuple[str, int]:
-        """Bind an address (port 0: any free port) and return it; raises OSError."""
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listening = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            listening.setblocking(False)
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family is socket.AF_INET6:
-                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            listening.bind((host, port))
-            if tls is not None:
-                listening.listen(BACKLOG)
-        except OSError:
-            listening.close()
-            raise
-        if tls is None:
-            self._sockets.append(listening)
-        else:
-            self._tls_sockets[listening] = tls
-        bound = listening.getsockname()
-        return str(bound[0]), int(bound[1])
-
-    async def serve(self) -> None:
-        """Start to serve the bound sockets; returns once they accept."""
-        self._running = asyncio.create_task(self._server.serve(self._sockets))
-        await self._server.is_ready.wait()
-        for listening, tls in self._tls_sockets.items():
-            self._acceptors.append(TlsAcceptor(listening, tls, self._server.make_connection))
-        for name, sockets in (("http", self._sockets), ("https", self._tls_sockets)):
-            for listening in sockets:
-                host, port = listening.getsockname()[:2]
-                log.info("listener.opened", extra={"listener": name, "host": host, "port": port})
-
-    async def close(self) -> None:
-        """Finish the requests in flight and close everything."""
-        for acceptor in self._acceptors:
-            acceptor.close()
-        if self._running is None:
-            for listening in (*self._sockets, *self._tls_sockets):
-                listening.close()
-        if self._running is not None:
-            self._server.stop()
-            await self._running
-
-
-class _Server(Server):
-    def __init__(self, config: Config) -> None:
-        super().__init__(config)
+    def __init__(self, app: ASGIApp, limits: HttpLimits, memory: MemoryBudget) -> None:
+        super().__init__(_config(app, limits, memory))
         self.is_ready = asyncio.Event()
         self._stopped = asyncio.Event()
 
     def stop(self) -> None:
+        """Accept nothing more; `serve` returns when the requests in flight are answered."""
         self.should_exit = True
         self._stopped.set()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept, and set `is_ready`."""
         await super().startup(sockets)
         self.is_ready.set()
 
@@ -141,6 +64,7 @@ class _Server(Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
+        """Leave the signals to the node."""
         yield
 
 
@@ -247,7 +171,7 @@ class _Connection(H11Protocol):
 def _config(app: ASGIApp, limits: HttpLimits, memory: MemoryBudget) -> Config:
     # uvicorn makes its connections without parameters of ours.
     connection = type("Connection", (_Connection,), {"limits": limits, "memory": memory})
-    return Config(
+    config = Config(
         app,
         http=connection,
         ws="none",
@@ -261,3 +185,5 @@ def _config(app: ASGIApp, limits: HttpLimits, memory: MemoryBudget) -> Config:
         timeout_graceful_shutdown=1,
         h11_max_incomplete_event_size=HEAD_SIZE_LIMIT,
     )
+    config.load()  # here, in a thread: it imports
+    return config

@@ -1,0 +1,17 @@
+"""The limits of HTTP connections."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+BACKLOG = 256  # connections that the kernel holds until they are accepted
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """The limits of connections."""
+
+    connections: int = 1_000
+    head_s: float = 30.0  # from the first chance to send a request to its whole head
+    piece_s: float = 60.0  # that a client may take to read a piece of a reply
+    keep_alive_s: int = 5
