@@ -19,10 +19,10 @@ import random
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import obstore
+from msgspec.structs import replace
 from tests.log.samples import Sample, write_segment
 from tests.s3 import CLUSTER, options, s3_server
 

@@ -8,9 +8,10 @@ out again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
+from msgspec.structs import replace
 
 from tests.broker.node_room import Node, Steps
 from tests.broker.pulsar import Sent, append, send

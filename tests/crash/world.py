@@ -26,12 +26,13 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from types import ModuleType, SimpleNamespace
 from typing import Protocol
 from unittest.mock import patch
+
+from msgspec.structs import replace
 
 from tests.fakes import FakeFile, FakeFileSystem, PowerCut
 from tests.waiting import VirtualClock, pass_time

@@ -7,7 +7,9 @@ tests/log/test_transactions_model.py compares the log's results with these after
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from tests.log.rig import CLUSTER, Rig
 from trilogue.entry.control import Outcome, build_marker

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, replace
 from pathlib import Path
 
+import msgspec
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from trilogue.entry.checksum import crc32c
 from trilogue.entry.header import HEADER, HEADER_SIZE
@@ -28,8 +29,7 @@ CLUSTER = bytes(range(16))
 INCARNATION = 0xFEEDBEEF
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(msgspec.Struct, frozen=True):
     """One entry and what is known of it from outside."""
 
     partition_id: int

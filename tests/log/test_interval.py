@@ -6,9 +6,9 @@ A topic with `flush=interval` is acknowledged from memory; the journal commits w
 from __future__ import annotations
 
 import errno
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from tests.log.rig import SMALL, Rig, make_entry
 from trilogue.log.errors import StorageFailed

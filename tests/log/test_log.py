@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from tests.fakes import FakeLoop
 from tests.log.rig import SMALL, Rig, make_entry

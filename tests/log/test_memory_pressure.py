@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
-from dataclasses import replace
 from threading import Thread, current_thread, main_thread
 
 import pytest
+from msgspec.structs import replace
 
 from tests.log.rig import SMALL, Rig, make_entry
 from trilogue.log import log as log_module

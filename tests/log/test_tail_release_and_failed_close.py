@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from random import Random
+
+from msgspec.structs import replace
 
 from tests.log.rig import SMALL, Rig, make_entry
 from trilogue.log.partition_log import NOTHING

@@ -6,7 +6,7 @@ A node adds the values that only it knows (addresses, directories, limits of its
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from trilogue.broker.cursors.committed_offsets import OffsetLimits
 from trilogue.broker.cursors.subscription_cursors import SubscriptionLimits
@@ -27,18 +27,17 @@ WINDOWS = ("quota.window.num", "controller.quota.window.num")
 WINDOW_SECONDS = ("quota.window.size.seconds", "controller.quota.window.size.seconds")
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerSettings:
+class BrokerSettings(msgspec.Struct, frozen=True):
     """The bounds and defaults of each part of the broker."""
 
-    cluster: ClusterLimits = field(default_factory=ClusterLimits)
-    groups: GroupSettings = field(default_factory=GroupSettings)
-    consumer_groups: ConsumerGroupSettings = field(default_factory=ConsumerGroupSettings)
-    producers: ProducerLimits = field(default_factory=ProducerLimits)
-    committed_offsets: OffsetLimits = field(default_factory=OffsetLimits)
-    subscriptions: SubscriptionLimits = field(default_factory=SubscriptionLimits)
-    registrations: RegistrationLimits = field(default_factory=RegistrationLimits)
-    transactions: TransactionLimits = field(default_factory=TransactionLimits)
+    cluster: ClusterLimits = msgspec.field(default_factory=ClusterLimits)
+    groups: GroupSettings = msgspec.field(default_factory=GroupSettings)
+    consumer_groups: ConsumerGroupSettings = msgspec.field(default_factory=ConsumerGroupSettings)
+    producers: ProducerLimits = msgspec.field(default_factory=ProducerLimits)
+    committed_offsets: OffsetLimits = msgspec.field(default_factory=OffsetLimits)
+    subscriptions: SubscriptionLimits = msgspec.field(default_factory=SubscriptionLimits)
+    registrations: RegistrationLimits = msgspec.field(default_factory=RegistrationLimits)
+    transactions: TransactionLimits = msgspec.field(default_factory=TransactionLimits)
     quota_burst_s: float = 1.0  # what a quota allows at once after a pause, in seconds of its rate
 
     def live_values(self, node_id: int) -> dict[str, LiveValue]:

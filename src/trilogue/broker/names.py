@@ -41,8 +41,9 @@ positions have them: everything else uses ids.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from trilogue.broker.errors import InvalidName
 
@@ -102,8 +103,7 @@ class PulsarName(NamedTuple):
         return format_pulsar(self.topic, self.partition, persistent=self.persistent)
 
 
-@dataclass(frozen=True, slots=True)
-class NameDefaults:
+class NameDefaults(msgspec.Struct, frozen=True):
     """The tenant and namespace of a bare name."""
 
     tenant: str = DEFAULT_TENANT

@@ -18,8 +18,9 @@ import secrets
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from trilogue.broker.access.audit import AuditLog
 from trilogue.broker.access.authorizer import USER, Principal
@@ -47,8 +48,7 @@ REMEMBERED_MAX = 10_000
 KEY_BYTES = 32
 
 
-@dataclass(frozen=True, slots=True)
-class Login:
+class Login(msgspec.Struct, frozen=True):
     """A client that is authenticated; `expires_ms` is the end of its token, if it has one.
 
     `token_id` is that of a delegation token, if the login was by one.

@@ -21,8 +21,9 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from trilogue.broker.access.authorizer import Operation, Principal, ResourceKind
 from trilogue.gateway.quota_wait import ByteQuotas
@@ -37,8 +38,7 @@ log = logging.getLogger(__name__)
 GATHERED_MAX = 64 << 10  # smaller writes are joined: one system call, one copy
 
 
-@dataclass(frozen=True, slots=True)
-class InFlightLimits:
+class InFlightLimits(msgspec.Struct, frozen=True):
     """How much of one connection may be in flight."""
 
     receipts: int = 5_000  # not durable yet

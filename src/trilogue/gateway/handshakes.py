@@ -21,8 +21,9 @@ import socket
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from typing import NoReturn
+
+import msgspec
 
 LIMIT = 1_500
 WAITING_MAX = 3_000
@@ -164,8 +165,7 @@ class Handshakes:
         return turn
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Turn:
+class _Turn(msgspec.Struct, frozen=True, eq=False):
     """One handshake: what it waits for, and how it is ended."""
 
     start: asyncio.Future[None]

@@ -20,9 +20,10 @@ import socket
 from collections import Counter
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from typing import Protocol, Self
 from weakref import WeakSet
+
+from msgspec.structs import replace
 
 from trilogue.gateway.memory_budget import ConnectionMemory
 from trilogue.gateway.stream import Limits, Stream, StreamSession

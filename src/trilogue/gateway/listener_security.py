@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+
+import msgspec
 
 if TYPE_CHECKING:
     from trilogue.gateway.stream import StreamSession
@@ -18,8 +19,7 @@ NAMES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ListenerSecurity:
+class ListenerSecurity(msgspec.Struct, frozen=True):
     """One listener as its connections see it; `advertised` is the address that clients get.
 
     `is_internal`: it is for the brokers of the cluster.

@@ -22,9 +22,10 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
+
+import msgspec
 
 MIB: Final = 1 << 20
 UNSENT_BYTES_MAX: Final = 256 * MIB
@@ -65,16 +66,14 @@ class MemoryHolder:
         """Give everything back, at the cost of the connection."""
 
 
-@dataclass(slots=True)
-class _Waiter:
+class _Waiter(msgspec.Struct):
     size: int
     address: str
     resume: Callable[[], None]
     since_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Grant:
+class _Grant(msgspec.Struct, frozen=True):
     size: int
     since_s: float
 
@@ -305,9 +304,8 @@ def _received() -> MemoryBudget:
     return MemoryBudget(RECEIVED_BYTES_MAX)
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionMemory:
+class ConnectionMemory(msgspec.Struct, frozen=True):
     """The budgets of all connections of a node."""
 
-    unsent: MemoryBudget = field(default_factory=_unsent)
-    received: MemoryBudget = field(default_factory=_received)
+    unsent: MemoryBudget = msgspec.field(default_factory=_unsent)
+    received: MemoryBudget = msgspec.field(default_factory=_received)

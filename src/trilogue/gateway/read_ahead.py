@@ -14,8 +14,9 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Executor, Future
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from trilogue.gateway.memory_budget import MemoryBudget, MemoryHolder
 from trilogue.log.errors import LogError

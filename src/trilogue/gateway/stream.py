@@ -27,8 +27,9 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol, cast
+
+import msgspec
 
 from trilogue.gateway.frame_dispatcher import FrameDispatcher
 from trilogue.gateway.memory_budget import ConnectionMemory
@@ -54,8 +55,7 @@ STOP_QUOTA = 32  # its client exceeded a quota
 STOP_MEMORY = 64  # its frame is large, and there is no memory for the rest of it now
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """The limits of the connections of one listener."""
 
     frame_bytes: int = 100 * MIB
@@ -411,8 +411,7 @@ class Stream(asyncio.BufferedProtocol):
         marks.receives, marks.unsent = self.receives, unsent
 
 
-@dataclass(slots=True)
-class SweepMarks:
+class SweepMarks(msgspec.Struct):
     """The values of the last sweep, and since when they are unchanged."""
 
     receives: int = -1

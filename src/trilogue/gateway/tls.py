@@ -13,8 +13,9 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from trilogue.gateway.handshakes import Handshakes
 
@@ -35,8 +36,7 @@ class TlsError(Exception):
     """Files that make no certificate; the message has the reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class TlsFiles:
+class TlsFiles(msgspec.Struct, frozen=True):
     """PEM files: the certificate with its chain, its key, the authorities of clients."""
 
     certificate: Path

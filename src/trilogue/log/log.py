@@ -15,9 +15,10 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Container, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
+
+import msgspec
 
 from trilogue.log.directory import DataDirectory
 from trilogue.log.errors import StorageFailed
@@ -42,8 +43,7 @@ LET_GO_IN_A_TURN: Final = 100  # partitions whose memory is freed in one loop it
 LET_GO_BYTES: Final = 64 << 10  # freeing this much takes as long as one partition
 
 
-@dataclass(frozen=True, slots=True)
-class LogLimits:
+class LogLimits(msgspec.Struct, frozen=True):
     """Limits on memory. Clients should be paused at the watermark."""
 
     tail_bytes: int = 256 << 20
@@ -51,11 +51,10 @@ class LogLimits:
     watermark: float = 0.8
     queued_windows: int = 2
     reserve_bytes: int = 64 << 20  # 0: no reserve file
-    journal: JournalLimits = field(default_factory=JournalLimits)
+    journal: JournalLimits = msgspec.field(default_factory=JournalLimits)
 
 
-@dataclass(frozen=True, slots=True)
-class LogEnvironment:
+class LogEnvironment(msgspec.Struct, frozen=True):
     """What a process provides to the log: its disk, loop, threads, clocks and random numbers."""
 
     fs: FileSystem

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import Final
+
+import msgspec
 
 from trilogue.entry.entry import Format
 from trilogue.entry.walk import read_header
@@ -46,8 +47,7 @@ NO_TIMESTAMP: Final = -1
 NO_TRANSACTIONS: Final[Mapping[int, int]] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class TailSlice:
+class TailSlice(msgspec.Struct, frozen=True):
     """Entries in memory. The slices may be sent as they are and must not be written to."""
 
     slices: list[memoryview | bytes]
@@ -55,8 +55,7 @@ class TailSlice:
     next_offset: int = -1  # where they end; only set for reads with `until`
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentSlice:
+class SegmentSlice(msgspec.Struct, frozen=True):
     """Entries in a segment: `run` reads them, in a thread, and may raise `LogError` or `OSError`.
 
     A search that finds nothing there goes on at `next_offset`.
@@ -67,8 +66,7 @@ class SegmentSlice:
     next_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class AbortedLookup:
+class AbortedLookup(msgspec.Struct, frozen=True):
     """A lookup of aborted transactions that may need segments: `run` reads them, in a thread."""
 
     readers: SegmentReaders

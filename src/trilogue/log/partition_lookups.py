@@ -8,16 +8,16 @@ memory was copied when it was made, so that later appends and flushes cannot mak
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple, TypeVar
+
+import msgspec
 
 from trilogue.log.segments.segment import EpochStart
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentLookup(Generic[T]):
+class SegmentLookup(msgspec.Struct, Generic[T], frozen=True):
     """A lookup in segments: `run` returns its result, in a thread, or raises as a read does."""
 
     run: Callable[[], T]

@@ -7,8 +7,9 @@ holds and the fence lets the writer through.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
+
+import msgspec
 
 from trilogue.log.segments.segment_info import SegmentInfo
 
@@ -27,8 +28,7 @@ OpenTransactions: TypeAlias = tuple[tuple[int, int], ...]  # producer id, first 
 # ── rows ──────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class TopicRow:
+class TopicRow(msgspec.Struct, frozen=True):
     """A topic. The position of a partition id in `partitions` is the partition's number."""
 
     tenant: str
@@ -47,8 +47,7 @@ class TopicRow:
         return (self.tenant, self.namespace, self.name)
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionState:
+class PartitionState(msgspec.Struct, frozen=True):
     """The durable state of a partition; created and removed with its topic's row."""
 
     topic_id: bytes
@@ -58,8 +57,7 @@ class PartitionState:
     open_transactions: OpenTransactions = ()  # as of flushed_end
 
 
-@dataclass(frozen=True, slots=True)
-class IdBlock:
+class IdBlock(msgspec.Struct, frozen=True):
     """The ids first .. first + count - 1, which are never allocated again."""
 
     kind: str
@@ -70,15 +68,13 @@ class IdBlock:
 # ── operations ────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class PutTopic:
+class PutTopic(msgspec.Struct, frozen=True):
     """Create a topic or replace its row; its partitions' states come and go with it."""
 
     topic: TopicRow
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteTopic:
+class DeleteTopic(msgspec.Struct, frozen=True):
     """Remove a topic and its partitions' states."""
 
     tenant: str
@@ -86,8 +82,7 @@ class DeleteTopic:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class PutSegment:
+class PutSegment(msgspec.Struct, frozen=True):
     """A segment exists: its file and its folder are durable. Ids come from `allocate`.
 
     One that exists already may be put again only with fewer partitions, the others hidden, or with
@@ -97,15 +92,13 @@ class PutSegment:
     segment: SegmentInfo
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteSegment:
+class DeleteSegment(msgspec.Struct, frozen=True):
     """A segment is retired; its file may go after the grace period."""
 
     segment_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class PutPartitionState:
+class PutPartitionState(msgspec.Struct, frozen=True):
     """Move a partition's start or one of its ends, never back; None leaves it where it is.
 
     A partition that was deleted meanwhile is passed over: a flush that was under way must not fail.
@@ -119,46 +112,40 @@ class PutPartitionState:
     open_transactions: OpenTransactions | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PutSnapshot:
+class PutSnapshot(msgspec.Struct, frozen=True):
     """Store what fast facts amount to at a flush cut; the broker chooses the key."""
 
     key: bytes
     value: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteSnapshot:
+class DeleteSnapshot(msgspec.Struct, frozen=True):
     """Remove a snapshot; a missing one is no error."""
 
     key: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class SetFlushedThrough:
+class SetFlushedThrough(msgspec.Struct, frozen=True):
     """All journal frames up to this sequence are in segments and snapshots."""
 
     sequence: int
 
 
-@dataclass(frozen=True, slots=True)
-class AllocateIds:
+class AllocateIds(msgspec.Struct, frozen=True):
     """Take the next `count` ids of a kind; the result has them in operation order."""
 
     kind: str
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class PutSetting:
+class PutSetting(msgspec.Struct, frozen=True):
     """Set a setting of the whole broker."""
 
     key: str
     value: str
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteSetting:
+class DeleteSetting(msgspec.Struct, frozen=True):
     """Remove a setting; a missing one is no error."""
 
     key: str
@@ -182,8 +169,7 @@ Op: TypeAlias = (
 # ── preconditions, fence, result ──────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class TopicAbsent:
+class TopicAbsent(msgspec.Struct, frozen=True):
     """No topic has this name."""
 
     tenant: str
@@ -191,8 +177,7 @@ class TopicAbsent:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class TopicIs:
+class TopicIs(msgspec.Struct, frozen=True):
     """The topic of this name is still the one that was seen, in the row's same epoch."""
 
     tenant: str
@@ -202,30 +187,26 @@ class TopicIs:
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionExists:
+class PartitionExists(msgspec.Struct, frozen=True):
     """The partition was not deleted."""
 
     partition_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentExists:
+class SegmentExists(msgspec.Struct, frozen=True):
     """The segment was not retired."""
 
     segment_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class SettingIs:
+class SettingIs(msgspec.Struct, frozen=True):
     """A setting still has this value (None: it is not set)."""
 
     key: str
     value: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class FlushedThroughIs:
+class FlushedThroughIs(msgspec.Struct, frozen=True):
     """No other flush was recorded in between."""
 
     sequence: int
@@ -236,16 +217,14 @@ Precondition: TypeAlias = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Fence:
+class Fence(msgspec.Struct, frozen=True):
     """The writer of a change; refused when the node has been started again since."""
 
     node_id: int
     node_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeResult:
+class ChangeResult(msgspec.Struct, frozen=True):
     """A durable change. `version` counts changes over the life of the data, without gaps."""
 
     version: int

@@ -8,9 +8,11 @@ change can be undone when a later operation, or the disk, refuses.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Final, TypeAlias
+
+import msgspec
+from msgspec.structs import replace
 
 from trilogue.log.segments.extents import Extents
 from trilogue.log.segments.manifest import Manifest, ManifestTopic, PartitionRange
@@ -27,20 +29,21 @@ REMOVED: Final = object()  # in place of a row's value: the row is removed
 Write: TypeAlias = tuple[str, Any, Any]  # table, key, value or REMOVED
 
 
-@dataclass(slots=True)
-class MetaState:
+class MetaState(msgspec.Struct):
     """Rows by their keys. Only a store changes them."""
 
     cluster_id: bytes
     node_id: int
     node_epoch: int
-    topics: dict[TopicKey, TopicRow] = field(default_factory=dict)
-    topic_keys: dict[bytes, TopicKey] = field(default_factory=dict)  # by topic id
-    partitions: dict[int, PartitionState] = field(default_factory=dict)
-    segments: dict[int, SegmentInfo] = field(default_factory=dict)
-    settings: dict[str, str] = field(default_factory=dict)
-    next_ids: dict[str, int] = field(default_factory=dict)  # by kind; the first id is 1
-    counters: dict[str, int] = field(default_factory=lambda: {VERSION: 0, FLUSHED_THROUGH: 0})
+    topics: dict[TopicKey, TopicRow] = msgspec.field(default_factory=dict)
+    topic_keys: dict[bytes, TopicKey] = msgspec.field(default_factory=dict)  # by topic id
+    partitions: dict[int, PartitionState] = msgspec.field(default_factory=dict)
+    segments: dict[int, SegmentInfo] = msgspec.field(default_factory=dict)
+    settings: dict[str, str] = msgspec.field(default_factory=dict)
+    next_ids: dict[str, int] = msgspec.field(default_factory=dict)  # by kind; the first id is 1
+    counters: dict[str, int] = msgspec.field(
+        default_factory=lambda: {VERSION: 0, FLUSHED_THROUGH: 0}
+    )
 
     @property
     def version(self) -> int:

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -74,8 +73,7 @@ ALTER TABLE segments ADD COLUMN hidden BLOB NOT NULL DEFAULT x'90';
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(msgspec.Struct, frozen=True):
     """How the rows of one dict are written and removed."""
 
     put: str

@@ -8,10 +8,11 @@ import logging
 import os
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from trilogue.broker.access.acl_authorizer import AclAuthorizer
 from trilogue.broker.access.acls import AclStore, parse_principal
@@ -51,8 +52,7 @@ OTHERS = 0o077  # mode bits for group and others
 AUDIT_BYTES, AUDIT_FILES = 64 << 20, 4
 
 
-@dataclass(frozen=True, slots=True)
-class AccessControl:
+class AccessControl(msgspec.Struct, frozen=True):
     """What a node passes to its gateways."""
 
     authorizer: Authorizer

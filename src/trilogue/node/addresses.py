@@ -9,15 +9,15 @@ from __future__ import annotations
 import ipaddress
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 
 class AddressError(Exception):
     """A text that is no HOST:PORT, or a host that does not resolve."""
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(msgspec.Struct, frozen=True):
     """A host (name or literal, without brackets) and a port."""
 
     host: str

@@ -11,7 +11,8 @@ import errno
 import logging
 import os
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from trilogue.node.addresses import Address, AddressError, is_loopback, parse_address, resolve
 from trilogue.node.errors import WRONG_SETTING, StartError
@@ -26,8 +27,7 @@ _NOT_HERE = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
 Bind = Callable[[str, int], Awaitable[tuple[str, int]]]
 
 
-@dataclass(frozen=True, slots=True)
-class ListenerPlan:
+class ListenerPlan(msgspec.Struct, frozen=True):
     """A listener to open: its address as written, and the literal addresses to bind."""
 
     name: str

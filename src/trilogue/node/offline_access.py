@@ -17,10 +17,11 @@ import os
 import pwd
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from trilogue.broker.access.acls import AclStore
 from trilogue.broker.access.audit import AuditLog
@@ -44,8 +45,7 @@ OS_USER: Final = "OS"  # the kind of the principal: no user of the cluster
 PROTOCOL: Final = "offline"
 
 
-@dataclass(frozen=True, slots=True)
-class OfflineAccess:
+class OfflineAccess(msgspec.Struct, frozen=True):
     """An open directory."""
 
     administration: AccessAdministration

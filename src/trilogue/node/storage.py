@@ -17,8 +17,9 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from trilogue.broker.broker import Broker
 from trilogue.broker.broker_settings import BrokerSettings
@@ -61,8 +62,7 @@ def wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Storage:
+class Storage(msgspec.Struct, frozen=True):
     """The open storage of a node."""
 
     fs: OsFileSystem

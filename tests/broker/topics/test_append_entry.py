@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from tests.broker.fakes import FakeLog, batch
 from tests.broker.pulsar import append, send

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from tests.broker.fakes import extents
 from tests.broker.topics.test_cluster import Room

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import errno
 import struct
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from tests.gateway.loop import on_loop
 from tests.gateway.pulsar.rig import LOG_LIMITS, Rig, section, send_frame, settle

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from zlib import crc32
 
 import pytest
+from msgspec.structs import replace
 
 from tests.gateway.loop import on_loop
 from tests.gateway.tubemq.partition_consumer import PartitionConsumer

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import replace
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from tests.entry.samples import patched, plain_records, sealed
 from tests.log.jobs.compacted import DAY_MS, NEIGHBOUR, PARTITION, SEGMENTS, World, latest

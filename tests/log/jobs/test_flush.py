@@ -8,7 +8,6 @@ import pickle
 import subprocess
 import sys
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -16,6 +15,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.fakes import FakeFileSystem, PowerCut
 from tests.log.samples import INCARNATION, Sample, logs, samples, sealed

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import errno
-from dataclasses import replace
 from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.fakes import FakeFileSystem, PowerCut
 from tests.log.jobs.merging import HOME, KIB, Disk, job, joined

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.log.jobs.merge_world import GIB, HEADER, MIB, World, extent, segment
 from trilogue.log.jobs.merge_plan import (

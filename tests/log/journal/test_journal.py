@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import errno
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from tests.log.rig import SMALL, Rig, header_of, make_entry
 from trilogue.log.errors import DiskFull, FrameTooLarge, StorageFailed, TailFull

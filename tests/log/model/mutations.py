@@ -7,11 +7,11 @@ test_mutations.py goes through; adding one is adding a function.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import wraps
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.fakes import FakeFile, FakeFileSystem
 from tests.log.model import node as model_node

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from tests.log.samples import Sample, samples, write_segment
 from tests.s3 import S3, Hands, MemoryObjects, Proxy, make_objects, options, s3_server

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tests.log.samples import CLUSTER, Sample, samples, write_segment
 from trilogue.log.errors import CorruptLog, OffsetOutOfRange, SegmentMissing, UnknownPartition

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Thread
@@ -13,6 +12,7 @@ from threading import Thread
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.log.samples import Sample, logs, samples, write_segment
 from trilogue.log.errors import CorruptLog, NewerFormat

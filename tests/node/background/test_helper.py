@@ -11,9 +11,9 @@ import select
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from tests.log.jobs.merging import job, put
 from tests.log.samples import samples

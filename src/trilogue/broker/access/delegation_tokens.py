@@ -20,7 +20,6 @@ import base64
 import hmac
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 import msgspec
 
@@ -65,8 +64,7 @@ class DelegationToken(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
         return min(self.expires_ms, self.end_ms) <= now_ms
 
 
-@dataclass(frozen=True, slots=True)
-class DelegationTokenLimits:
+class DelegationTokenLimits(msgspec.Struct, frozen=True):
     """How long tokens live, and how many there may be."""
 
     lifetime_ms: int = 7 * DAY_MS  # Kafka's delegation.token.max.lifetime.ms

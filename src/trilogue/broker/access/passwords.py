@@ -12,7 +12,8 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from trilogue.broker.access import scram
 from trilogue.broker.access.scram import ScramVerifier
@@ -24,8 +25,7 @@ SALT_BYTES, HASH_BYTES = 16, 32
 PASSWORD_BYTES_MIN, PASSWORD_BYTES_MAX = 1, 1_024
 
 
-@dataclass(frozen=True, slots=True)
-class PasswordHash:
+class PasswordHash(msgspec.Struct, frozen=True):
     """A scrypt hash with its parameters."""
 
     salt: bytes

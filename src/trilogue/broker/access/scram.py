@@ -19,7 +19,8 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from trilogue.broker.errors import AuthenticationFailed
 
@@ -33,8 +34,7 @@ MESSAGE_BYTES_MAX = 8_192
 FAILED = "the user or the password is wrong"
 
 
-@dataclass(frozen=True, slots=True)
-class ScramVerifier:
+class ScramVerifier(msgspec.Struct, frozen=True):
     """What a server stores of a password for one mechanism."""
 
     salt: bytes

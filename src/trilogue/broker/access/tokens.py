@@ -15,8 +15,9 @@ import base64
 import binascii
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from trilogue.broker.access.authorizer import USER, Principal
 from trilogue.broker.errors import AuthenticationFailed
@@ -33,8 +34,7 @@ class TokenKeyError(Exception):
     """A key file that cannot be used; the message has the reason, no secret."""
 
 
-@dataclass(frozen=True, slots=True)
-class TokenKey:
+class TokenKey(msgspec.Struct, frozen=True):
     """A key that checks tokens, the algorithms that it is for, and what signs them, if known."""
 
     key: Any
@@ -47,8 +47,7 @@ class TokenKey:
         return self.signing is not None
 
 
-@dataclass(frozen=True, slots=True)
-class TokenClaims:
+class TokenClaims(msgspec.Struct, frozen=True):
     """What a valid token says: its principal, and its end in ms of the epoch (None: no end)."""
 
     principal: Principal
@@ -56,8 +55,7 @@ class TokenClaims:
     issued_ms: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class TokenRules:
+class TokenRules(msgspec.Struct, frozen=True):
     """What a token must have besides a valid signature."""
 
     role_claim: str = "sub"

@@ -11,9 +11,10 @@ An offset comes into being with its first commit and holds back no retention.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
+
+import msgspec
 
 from trilogue.broker.cursors.position import CommittedOffset, PositionKey
 from trilogue.broker.cursors.position_store import (
@@ -48,8 +49,7 @@ MOVES_IN_FACT: Final = 200  # with the longest metadata below the size of a fact
 REMOVALS_IN_FACT: Final = 10_000  # ids of 8 bytes, likewise
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetLimits:
+class OffsetLimits(msgspec.Struct, frozen=True):
     """Bounds on what clients may store."""
 
     metadata_size_max: int = 4_096  # bytes of UTF-8

@@ -23,9 +23,10 @@ One call is one fact: a gateway that acks many messages at once passes them in o
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol as Port
+
+import msgspec
 
 from trilogue.broker.cursors.cursor_facts import (
     NOTHING_BELOW,
@@ -73,8 +74,7 @@ class Bounds(Port):
         """The end of what is durable."""
 
 
-@dataclass(frozen=True, slots=True)
-class SubscriptionLimits:
+class SubscriptionLimits(msgspec.Struct, frozen=True):
     """Bounds on what clients may store.
 
     `ranges_max` bounds the acked ranges of one cursor in memory: an ack that would add another one

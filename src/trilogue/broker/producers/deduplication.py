@@ -22,10 +22,11 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from struct import Struct
 from typing import Final
 from typing import Protocol as Port
+
+import msgspec
 
 from trilogue.broker.facts import SEQUENCE_KEY, VERSION, SnapshotRow
 from trilogue.log.errors import CorruptLog
@@ -52,8 +53,7 @@ class Stamp(Port):
         """The key of the producer."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeduplicationLimits:
+class DeduplicationLimits(msgspec.Struct, frozen=True):
     """How long an idle producer is kept, and how many per partition."""
 
     expiration_ms: int = 360 * 60_000

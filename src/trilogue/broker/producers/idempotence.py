@@ -36,9 +36,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple
+
+import msgspec
 
 from trilogue.broker.errors import (
     DuplicateSequence,
@@ -63,13 +64,12 @@ SEQUENCE_MASK = 2**31 - 1
 BEHIND_MAX = 2**30  # half of the circle of sequences is behind the last one, half ahead
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerLimits:
+class ProducerLimits(msgspec.Struct, frozen=True):
     """How long an idle producer is kept, and how many (producer, partition) pairs."""
 
     expiration_ms: int = 86_400_000
     count_max: int = 100_000
-    deduplication: DeduplicationLimits = field(default_factory=DeduplicationLimits)
+    deduplication: DeduplicationLimits = msgspec.field(default_factory=DeduplicationLimits)
 
 
 class ActiveProducer(NamedTuple):

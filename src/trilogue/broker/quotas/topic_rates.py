@@ -14,7 +14,7 @@ is paid. A rate that changes ends its limiter, so that those who wait for it loo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from trilogue.broker.quotas.token_bucket import TokenBucket
 
@@ -23,8 +23,7 @@ WAIT_MIN_S = 0.001  # a smaller debt is left for the next use
 ROOM_MAX = 1 << 30  # messages, or bytes: more than is sent at once
 
 
-@dataclass(frozen=True, slots=True)
-class Rate:
+class Rate(msgspec.Struct, frozen=True):
     """How many messages and bytes there may be in a period of seconds; 0: no limit."""
 
     messages: int = 0

@@ -12,8 +12,9 @@ docs/reference/kafka.md is generated from this table.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Unpack
+
+from msgspec.structs import replace
 
 from trilogue.broker.settings.broker_table_fixed import PARTS
 from trilogue.broker.settings.setting import Accepted, Effect, Scope, Setting

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import TypedDict, TypeVar
+
+import msgspec
 
 from trilogue.broker.errors import InvalidSetting
 from trilogue.broker.settings.values import (
@@ -57,8 +58,7 @@ class Accepted(TypedDict, total=False):
     rule: Callable[[str], str]
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(msgspec.Struct, frozen=True):
     """One row of a table.
 
     `minimum` and `maximum` are inclusive and `choices` bound a text; `rule` is what else a text

@@ -16,9 +16,10 @@ records, as Kafka does. So an explicit 604800000 is not the same as the default.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
+
+import msgspec
 
 from trilogue.broker.errors import InvalidRequest, InvalidSetting
 from trilogue.broker.settings.setting import COMPACT, DELETE, Setting, list_values
@@ -44,8 +45,7 @@ TUBEMQ_STAMP = "tubemq.stamp"  # who created and changed the topic, as JSON
 TUBEMQ_DELETED = "tubemq.deleted"  # hidden from TubeMQ's clients until it is removed or restored
 
 
-@dataclass(frozen=True, slots=True)
-class TopicSettings:
+class TopicSettings(msgspec.Struct, frozen=True):
     """The effective settings of a topic, typed for the hot path."""
 
     retention_ms: int = DEFAULT_RETENTION_MS  # -1 = for ever

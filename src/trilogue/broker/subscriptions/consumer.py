@@ -9,8 +9,9 @@ one may bring it below zero; then the consumer gets nothing until its demand is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 DEMAND_MAX: Final = 2**31 - 1  # larger requests are cut to this
 NO_EPOCH: Final = -1
@@ -28,8 +29,7 @@ class PendingAck:
         self.left = left  # messages that are not acked
 
 
-@dataclass(slots=True, eq=False)
-class SubscriptionConsumer:
+class SubscriptionConsumer(msgspec.Struct, eq=False):
     """A reader with its demand. Who made it may derive from it; nothing here looks beyond."""
 
     name: str
@@ -42,7 +42,7 @@ class SubscriptionConsumer:
     unacked: int = 0  # messages, of shared kinds only
     blocked: bool = False  # has too much unacked
     waits: bool = False  # cannot be sent anything now, whatever it demands
-    handed: dict[int, PendingAck] = field(
+    handed: dict[int, PendingAck] = msgspec.field(
         default_factory=dict
     )  # by base offset, of shared kinds only
     messages_out: int = 0

@@ -23,8 +23,9 @@ import heapq
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from trilogue.broker.cursors.position import AckedOffsets
 from trilogue.broker.subscriptions.consumer import KEYLESS, PendingAck, SubscriptionConsumer
@@ -35,8 +36,7 @@ SORTED_FROM: Final = 16  # entries that are given back at once
 TURN_MESSAGES: Final = 20  # to one member before the next one's turn
 
 
-@dataclass(frozen=True, slots=True)
-class SharedLimits:
+class SharedLimits(msgspec.Struct, frozen=True):
     """Bounds of one subscription; 0 unacked messages means no limit."""
 
     member_unacked: int = 50_000

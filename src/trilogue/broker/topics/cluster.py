@@ -11,9 +11,11 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from trilogue.broker.errors import (
     InvalidAssignment,
@@ -52,8 +54,7 @@ log = logging.getLogger(__name__)
 DEFAULT = -1  # the broker's default, for a number of partitions and of copies
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterLimits:
+class ClusterLimits(msgspec.Struct, frozen=True):
     """Numbers of partitions: the default, and the most of one topic and of all topics.
 
     `topic` are the settings of a topic without overrides.
@@ -65,8 +66,7 @@ class ClusterLimits:
     topic: TopicSettings = NODE_DEFAULTS
 
 
-@dataclass(frozen=True, slots=True)
-class NewTopic:
+class NewTopic(msgspec.Struct, frozen=True):
     """A topic that can be created: everything is checked except that it can be recorded."""
 
     name: TopicName

@@ -20,7 +20,6 @@ row's name.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Annotated, Any, Literal
 
@@ -65,16 +64,14 @@ class BacklogQuotaPolicy(Enum):
     EVICTION = "consumer_backlog_eviction"
 
 
-@dataclass(frozen=True, slots=True)
-class RetentionPolicy:
+class RetentionPolicy(msgspec.Struct, frozen=True):
     """How long messages stay after all subscriptions acked them; -1: for ever, any size."""
 
     minutes: int
     megabytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class BacklogQuota:
+class BacklogQuota(msgspec.Struct, frozen=True):
     """How much a subscription may leave unacked; -1: no limit of this kind."""
 
     limit_bytes: int
@@ -82,16 +79,14 @@ class BacklogQuota:
     overflow: BacklogQuotaPolicy
 
 
-@dataclass(frozen=True, slots=True)
-class AutoCreation:
+class AutoCreation(msgspec.Struct, frozen=True):
     """Whether requests create topics, and with how many partitions (0: unnumbered)."""
 
     allowed: bool = True
     partitions: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Policies:
+class Policies(msgspec.Struct, frozen=True):
     """The resolved policies of one topic."""
 
     deduplication: bool = False
@@ -108,7 +103,7 @@ class Policies:
     schema_compatibility: CompatibilityStrategy = CompatibilityStrategy.FULL
     schema_validation_enforced: bool = False
     schema_auto_update: bool = True
-    auto_creation: AutoCreation = field(default_factory=AutoCreation)
+    auto_creation: AutoCreation = msgspec.field(default_factory=AutoCreation)
     auto_subscription: bool = True
     subscription_types: frozenset[str] = EVERY_TYPE
     encryption_required: bool = False
@@ -295,8 +290,7 @@ TOPIC_ONLY = frozenset({PolicyLevel.TOPIC})
 NOWHERE: frozenset[PolicyLevel] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(msgspec.Struct, frozen=True):
     """One row: the type of the value, its meaning, the levels, and the test that enforces it.
 
     `meaning` is a field of Policies, or a function from the value to such fields. `test` names the
@@ -418,7 +412,7 @@ POLICIES: dict[str, Policy] = {
     )
 }  # fmt: skip
 
-_FIELDS = frozenset(each.name for each in fields(Policies))
+_FIELDS = frozenset(Policies.__struct_fields__)
 
 
 def check_policy(name: str, level: PolicyLevel, value: Json) -> Json:
@@ -453,7 +447,7 @@ def resolve_policies(
                 ):  # not set
                     found |= values
     known = {name: value for name, value in found.items() if name in _FIELDS}
-    return Policies(**{each.name: getattr(default, each.name) for each in fields(Policies)} | known)
+    return msgspec.structs.replace(default, **known)
 
 
 def read_topic_policies(settings: Mapping[str, str]) -> dict[str, Json]:

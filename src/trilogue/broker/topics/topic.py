@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from trilogue.broker.errors import UnknownTopic
 from trilogue.broker.names import TopicName
@@ -10,8 +10,7 @@ from trilogue.broker.topics.partition import Partition
 from trilogue.meta.operations import TopicRow
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Topic:
+class Topic(msgspec.Struct, frozen=True, eq=False):
     """A topic of this node. Replaced, not changed, when its row changes."""
 
     row: TopicRow

@@ -11,8 +11,9 @@ decided state gets new, empty ones.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final, Protocol
+
+import msgspec
 
 from trilogue.broker.cursors.cursor_facts import NOTHING_BELOW
 from trilogue.broker.cursors.position import Position, PositionKey
@@ -29,8 +30,7 @@ from trilogue.broker.transactions.records import (
 ACKS_MERGED_FROM: Final = 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionLimits:
+class TransactionLimits(msgspec.Struct, frozen=True):
     """Bounds on transactions and on what is kept of their ids."""
 
     timeout_max_ms: int = 900_000

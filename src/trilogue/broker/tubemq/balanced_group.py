@@ -15,8 +15,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from trilogue.broker.access.authorizer import ANONYMOUS, Principal
 from trilogue.broker.errors import GroupMaxSize, UnknownMember
@@ -37,8 +39,7 @@ SHARED_AT_ONCE: Final = 2_000  # partitions of a group that are shared out with 
 SHARED_PER_MS: Final = 20  # of larger ones, so that many who come at once take no more of the loop
 
 
-@dataclass(frozen=True, slots=True)
-class BalanceSettings:
+class BalanceSettings(msgspec.Struct, frozen=True):
     """How long members may be silent, and the bounds of what they may hold."""
 
     session_ms: int = 30_000  # without a heartbeat, then the member is gone
@@ -51,8 +52,7 @@ class BalanceSettings:
     event_parts_max: int = 5_000  # in one event; the rest comes with the next
 
 
-@dataclass(slots=True)
-class TubeMember:
+class TubeMember(msgspec.Struct):
     """One consumer. Sets hold partitions."""
 
     member_id: str
@@ -64,9 +64,11 @@ class TubeMember:
     size_bytes: int = 0  # bytes of its names, filters and lists
     principal: Principal = ANONYMOUS
     wanted: frozenset[TubePartition] = frozenset()
-    owned: set[TubePartition] = field(default_factory=set)
-    coming: set[TubePartition] = field(default_factory=set)  # owned, and not yet heard to be so
-    stray: set[TubePartition] = field(default_factory=set)
+    owned: set[TubePartition] = msgspec.field(default_factory=set)
+    coming: set[TubePartition] = msgspec.field(
+        default_factory=set
+    )  # owned, and not yet heard to be so
+    stray: set[TubePartition] = msgspec.field(default_factory=set)
     event: RebalanceEvent | None = None
     in_vain: int = 0  # events in a row that led to nothing
     settled: bool = False  # it has had its first partitions

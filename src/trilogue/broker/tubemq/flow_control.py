@@ -18,7 +18,6 @@ twelfth of it over 5 seconds, so that no reader takes a minute's share at once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -64,8 +63,7 @@ class PaceRule(NamedTuple):
     little_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class FlowRules:
+class FlowRules(msgspec.Struct, frozen=True):
     """The rules of one text."""
 
     volumes: tuple[VolumeRule, ...] = ()  # by the time they start
@@ -120,8 +118,7 @@ class FlowRules:
 NO_RULES: Final = FlowRules()
 
 
-@dataclass(slots=True)
-class ReadMeter:
+class ReadMeter(msgspec.Struct):
     """The reads of one registration, as far as rules need them."""
 
     filtered: bool = False
@@ -133,7 +130,7 @@ class ReadMeter:
     sample_bytes: int = 0
     minute_end_ms: int = 0
     sample_end_ms: int = 0
-    limit: VolumeRule | None = field(default=None)
+    limit: VolumeRule | None = None
 
     def read(self, size: int, lag_bytes: int, now_ms: int, *, little: bool = False) -> None:
         """A read was answered with so many bytes; so many are left."""

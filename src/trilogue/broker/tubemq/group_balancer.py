@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
+
+import msgspec
 
 from trilogue.broker.access.authorizer import ANONYMOUS, Principal
 from trilogue.broker.cursors.position_store import NAME_SIZE_MAX
@@ -41,8 +42,7 @@ OnGroupBegins = Callable[
 ]  # a bound group, and where its members agreed
 
 
-@dataclass(frozen=True, slots=True)
-class TubeMemberView:
+class TubeMemberView(msgspec.Struct, frozen=True):
     """A member as administrators see it."""
 
     member_id: str
@@ -55,8 +55,7 @@ class TubeMemberView:
     event: RebalanceEvent | None  # that it works on
 
 
-@dataclass(frozen=True, slots=True)
-class TubeGroupView:
+class TubeGroupView(msgspec.Struct, frozen=True):
     """A group as administrators see it."""
 
     name: str

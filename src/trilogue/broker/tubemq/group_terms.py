@@ -7,8 +7,9 @@ none (docs/reference/wire/tubemq.md).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from enum import Enum
+
+import msgspec
 
 from trilogue.broker.errors import InconsistentMember
 from trilogue.broker.names import TopicName
@@ -35,19 +36,20 @@ class TermsMismatch(Enum):
     NODE_ID = "node id"
 
 
-@dataclass(frozen=True, slots=True)
-class GroupTerms:
+class GroupTerms(msgspec.Struct, frozen=True):
     """How a member wants to read. `filters` names only topics that are filtered."""
 
     topics: frozenset[TopicName]
     kind: BalanceMode = BalanceMode.SERVER
-    filters: Mapping[TopicName, frozenset[str]] = field(default_factory=dict)
+    filters: Mapping[TopicName, frozenset[str]] = msgspec.field(default_factory=dict)
     session_key: str = ""
     session_time: int = 0
     select_big: bool = False
     source_count: int = 0  # how many members are expected; with CLIENT 0 is unknown
     node_id: int = -1  # which of them this is, with CLIENT
-    offsets: Mapping[TubePartition, int] = field(default_factory=dict)  # where to begin, with BOUND
+    offsets: Mapping[TubePartition, int] = msgspec.field(
+        default_factory=dict
+    )  # where to begin, with BOUND
 
 
 _ALWAYS = (TermsMismatch.KIND, TermsMismatch.TOPICS, TermsMismatch.FILTERS)

@@ -13,9 +13,10 @@ gateway/tubemq/event_codes.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, auto, unique
 from typing import NamedTuple
+
+import msgspec
 
 from trilogue.broker.tubemq.even_assignment import TubePartition
 
@@ -48,8 +49,7 @@ DISCONNECTS = frozenset({EventKind.DISCONNECT, EventKind.ONLY_DISCONNECT})
 UNANSWERED = frozenset({EventKind.REPORT, EventKind.STOP_REBALANCE})
 
 
-@dataclass(slots=True)
-class RebalanceEvent:
+class RebalanceEvent(msgspec.Struct):
     """One event for one member. `rebalance_id` grows with every round of the node."""
 
     rebalance_id: int

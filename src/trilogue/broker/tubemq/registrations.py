@@ -19,9 +19,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
 from enum import Enum, auto, unique
 from typing import Final, NamedTuple
+
+import msgspec
 
 from trilogue.broker.access.authorizer import ANONYMOUS, Principal
 from trilogue.broker.cursors.position import CommittedOffset
@@ -45,8 +46,7 @@ class StartFrom(Enum):
     ALWAYS_END = auto()  # at the end
 
 
-@dataclass(frozen=True, slots=True)
-class RegistrationLimits:
+class RegistrationLimits(msgspec.Struct, frozen=True):
     """What readers may hold, and how long silence is forgiven."""
 
     session_ms: int = 30_000
@@ -73,8 +73,7 @@ class TubeConsumer:
         return f"<Consumer {self.client_id} of {self.group}: {len(self.readers)}>"
 
 
-@dataclass(slots=True, eq=False)
-class Registration:
+class Registration(msgspec.Struct, eq=False):
     """One registration. Offsets are of its partition; `registered_ms` and `seen_ms` by a clock."""
 
     partition: Partition
@@ -86,7 +85,7 @@ class Registration:
     temporary: int = 0
     is_gone: bool = False
     text_size: int = 0  # characters of its names and filters
-    meter: ReadMeter = field(default_factory=ReadMeter)
+    meter: ReadMeter = msgspec.field(default_factory=ReadMeter)
     get_state: object | None = None  # state of the gateway
 
     @property

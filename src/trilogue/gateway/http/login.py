@@ -21,9 +21,9 @@ import binascii
 import ipaddress
 import json
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -49,8 +49,7 @@ ANY_HOST: Final = "*"
 CHALLENGES: Final = ('Basic realm="Trilogue", charset="UTF-8"', 'Bearer realm="Trilogue"')
 
 
-@dataclass(frozen=True, slots=True)
-class LoginRules:
+class LoginRules(msgspec.Struct, frozen=True):
     """What the settings require of HTTP clients; `hosts` are names in the Host header."""
 
     requires_login: bool = False

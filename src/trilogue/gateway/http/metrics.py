@@ -7,9 +7,9 @@ them and builds a list of `Metric`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -22,8 +22,7 @@ Labels = Mapping[str, str]
 Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
+class Metric(msgspec.Struct, frozen=True):
     """One metric at one moment; all samples have the same label names. Counters end in _total."""
 
     name: str
@@ -32,8 +31,7 @@ class Metric:
     samples: Sequence[tuple[Labels, float]]
 
 
-@dataclass(frozen=True, slots=True)
-class Histogram:
+class Histogram(msgspec.Struct, frozen=True):
     """A histogram at one moment: counts at or below each bound, the last one being +Inf."""
 
     name: str

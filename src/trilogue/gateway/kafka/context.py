@@ -19,8 +19,9 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar, Unpack
+
+import msgspec
 
 from trilogue.broker.access.authorizer import (
     Operation,
@@ -52,8 +53,7 @@ BYTES_MAX = (1 << 31) - 1
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, slots=True)
-class KafkaSettings:
+class KafkaSettings(msgspec.Struct, frozen=True):
     """Limits and switches of the Kafka gateway, from the settings of the node."""
 
     auto_create_topics: bool = True

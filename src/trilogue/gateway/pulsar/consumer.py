@@ -8,8 +8,9 @@ version has been released for years, and a thread for them is not worth its cost
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any, Final, Generic, Protocol, TypeVar
+
+import msgspec
 
 from trilogue.broker.subscriptions.consumer import NO_EPOCH, SubscriptionConsumer
 from trilogue.broker.topics.partition import Partition
@@ -54,8 +55,7 @@ class ConsumerDispatcher(Protocol):
 DispatcherT = TypeVar("DispatcherT", bound=ConsumerDispatcher)
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class Consumer(SubscriptionConsumer, Generic[DispatcherT]):
+class Consumer(SubscriptionConsumer, Generic[DispatcherT], eq=False, kw_only=True):
     """A consumer, from its SUBSCRIBE on; without a dispatcher it is still being created."""
 
     connection: ClientConnection
@@ -67,7 +67,7 @@ class Consumer(SubscriptionConsumer, Generic[DispatcherT]):
     connected_ms: int = 0
     read_compacted: bool = False
     takes_any_schema: bool = False
-    metadata: dict[str, str] = field(default_factory=dict)
+    metadata: dict[str, str] = msgspec.field(default_factory=dict)
     metadata_size: int = 0  # about how many bytes its metadata and key ranges are
     end_sent: bool = False  # REACHED_END_OF_TOPIC was sent
     was_active: bool | None = None  # the newest ACTIVE_CONSUMER_CHANGE

@@ -18,8 +18,9 @@ Source: PulsarApi.proto; `ServerCnx` of Apache Pulsar 4.0.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from trilogue import __version__
 from trilogue.broker.access.authorizer import USER, Principal
@@ -37,8 +38,7 @@ ANSWER_MS: Final = 5_000
 METHOD_MAX: Final = 20  # characters of an unknown method's name that the audit log gets
 
 
-@dataclass(frozen=True, slots=True)
-class Credentials:
+class Credentials(msgspec.Struct, frozen=True):
     """A method and its data, as a client sends them."""
 
     method: str
@@ -51,8 +51,7 @@ class Credentials:
         return cls(message.auth_method_name or NO_METHOD, message.auth_data)
 
 
-@dataclass(frozen=True, slots=True)
-class ClientLogin:
+class ClientLogin(msgspec.Struct, frozen=True):
     """The login of a connection: the client's, and that of the proxy between, if there is one."""
 
     client: Login

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 KIB, MIB = 1 << 10, 1 << 20
 PROTOCOL_VERSION: Final = 21  # the newest that the broker speaks
 NO_REQUEST: Final = (1 << 64) - 1  # the request id of a command that answers no request
 
 
-@dataclass(frozen=True, slots=True)
-class PulsarSettings:
+class PulsarSettings(msgspec.Struct, frozen=True):
     """Settings of the Pulsar gateway of one node; bounds are per connection."""
 
     cluster: str = "standalone"

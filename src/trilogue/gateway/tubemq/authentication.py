@@ -23,10 +23,11 @@ An admission ends with any change of its user: another password, deletion, revok
 from __future__ import annotations
 
 import hmac
-from dataclasses import dataclass
 from enum import Enum
 from hashlib import blake2b
 from typing import NamedTuple, TypeVar
+
+import msgspec
 
 from trilogue.broker.access.authorizer import ANONYMOUS, Principal
 from trilogue.broker.access.users import NAME_BYTES_MAX, User
@@ -91,8 +92,7 @@ NO_ROLES: frozenset[Role] = frozenset()
 ALL_ROLES = frozenset(Role)
 
 
-@dataclass(frozen=True, slots=True)
-class AuthenticationSettings:
+class AuthenticationSettings(msgspec.Struct, frozen=True):
     """The roles that have to authenticate, and whether visit tokens are checked."""
 
     authenticate: frozenset[Role] = NO_ROLES

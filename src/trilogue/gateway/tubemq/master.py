@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, NamedTuple
+
+import msgspec
 
 from trilogue.broker.access.authorizer import Principal
 from trilogue.broker.broker import Broker
@@ -68,8 +69,7 @@ PENDING_MAX = 1_000
 PENDING_BYTES_MAX = 64 << 10  # of one request
 
 
-@dataclass(slots=True)
-class Producer:
+class Producer(msgspec.Struct):
     """One producer, as the master knows it."""
 
     principal: Principal

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 KIB, MIB = 1 << 10, 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class TubeSettings:
+class TubeSettings(msgspec.Struct, frozen=True):
     """Settings of the master and the broker."""
 
     standby: bool = False  # the master answers that another one is active

@@ -6,13 +6,13 @@ Both are sent to the helper process and back (pickled), so they are plain values
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from trilogue.log.segments.segment_info import SegmentInfo, Swap, without
 
 
-@dataclass(frozen=True, slots=True)
-class CompactJob:
+class CompactJob(msgspec.Struct, frozen=True):
     """The input of a compaction in the helper process.
 
     `inputs` are all segments that hold something of the partition from `start_offset` on, by
@@ -40,8 +40,7 @@ class CompactJob:
     direct: bool = False  # whether the file system takes writes past the page cache
 
 
-@dataclass(frozen=True, slots=True)
-class CompactResult:
+class CompactResult(msgspec.Struct, frozen=True):
     """The result of a compaction. The partition is no longer read from the segments `replaced`."""
 
     added: tuple[SegmentInfo, ...]

@@ -22,10 +22,11 @@ plans are generators: each step is about a millisecond for ten thousand partitio
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import compress
 from operator import attrgetter, lt
 from typing import Final
+
+import msgspec
 
 from trilogue.log.segments.segment import HEADER
 from trilogue.log.segments.segment_info import SegmentInfo
@@ -57,8 +58,7 @@ _STEP: Final = 5_000  # extents checked in one step
 _age = attrgetter("first_sequence", "last_sequence", "segment_id")
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """What to merge, and how; see MergeJob."""
 
     kind: str  # "merge" or "rewrite"
@@ -357,8 +357,7 @@ def _portions(segment: SegmentInfo) -> list[slice]:
 # ── rewrites ──────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class Dead:
+class Dead(msgspec.Struct, frozen=True):
     """The dead bytes in segments, and the rewrite that frees most of them."""
 
     bytes: int

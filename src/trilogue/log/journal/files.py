@@ -20,8 +20,9 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from trilogue.log.files import BLOCK, File, FileSystem
 from trilogue.log.journal.frame import FileHeader, encode_file_header, file_name
@@ -36,8 +37,7 @@ RAW_FILES = 2
 SPARES = 2
 
 
-@dataclass(frozen=True, slots=True)
-class SealedFile:
+class SealedFile(msgspec.Struct, frozen=True):
     """A journal file that takes no more frames and waits to be flushed to a segment."""
 
     path: Path

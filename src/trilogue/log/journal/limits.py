@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class JournalLimits:
+class JournalLimits(msgspec.Struct, frozen=True):
     """Limits of windows and files, and the disk space that has to stay free."""
 
     window_bytes: int = 8 << 20
@@ -19,8 +18,7 @@ class JournalLimits:
     min_free_bytes: int = 128 << 20
 
 
-@dataclass(slots=True)
-class JournalCounts:
+class JournalCounts(msgspec.Struct):
     """Counts since the start, for metrics."""
 
     commits: int = 0

@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from trilogue.log.errors import CorruptLog
 from trilogue.log.files import BLOCK, FileSystem
@@ -42,8 +43,7 @@ COPY_BYTES: Final = 1 << 20
 Replay = Callable[[memoryview, Frame, Path], None]
 
 
-@dataclass(slots=True)
-class JournalContent:
+class JournalContent(msgspec.Struct):
     """A journal file and its valid frames."""
 
     path: Path
@@ -57,16 +57,17 @@ class JournalContent:
         return self.frames[-1].end if self.frames else BLOCK
 
 
-@dataclass(slots=True)
-class Recovered:
+class Recovered(msgspec.Struct):
     """The result of a recovery: what the journal continues with."""
 
     last_sequence: int
     last_number: int = 0  # of the files in the chain
     newest_number: int = 0  # of all files: new ones get larger numbers
-    sealed: list[SealedFile] = field(default_factory=list)  # waiting for a flush, in order
-    prepared: list[tuple[Path, FileHeader]] = field(default_factory=list)  # empty, ready for use
-    used: list[Path] = field(default_factory=list)  # to be reused with new headers
+    sealed: list[SealedFile] = msgspec.field(default_factory=list)  # waiting for a flush, in order
+    prepared: list[tuple[Path, FileHeader]] = msgspec.field(
+        default_factory=list
+    )  # empty, ready for use
+    used: list[Path] = msgspec.field(default_factory=list)  # to be reused with new headers
     frames: int = 0
     torn: bool = False  # a write looks incomplete
     lost_frames: bool = False  # salvage skipped some, now or earlier

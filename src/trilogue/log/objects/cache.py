@@ -20,8 +20,9 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from trilogue.log.errors import StorageUnavailable
 from trilogue.log.segments.segment import HEADER
@@ -44,8 +45,7 @@ HEAD: Final = -1
 TAIL: Final = -2
 
 
-@dataclass(slots=True)
-class CacheCounts:
+class CacheCounts(msgspec.Struct):
     """Counts since the start, for metrics; a chunk that another reader fetched is a hit."""
 
     hits: int = 0

@@ -23,8 +23,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
+
+import msgspec
 
 from trilogue.log.errors import ObjectDenied, ObjectExists, StorageUnavailable
 from trilogue.log.segments.segment import HEADER
@@ -142,8 +143,7 @@ class Breaker:
         return min(self._most_s, self._first_s * 2.0 ** min(self._failures, 30))
 
 
-@dataclass(slots=True)
-class ObjectCounts:
+class ObjectCounts(msgspec.Struct):
     """Counts since the start, for metrics. Plain additions: a lost one does no harm."""
 
     reads: int = 0
@@ -153,13 +153,12 @@ class ObjectCounts:
     failures: int = 0  # of calls that failed in spite of all retries
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectsEnvironment:
+class ObjectsEnvironment(msgspec.Struct, frozen=True):
     """Clock, sleep and random numbers, passed in so that tests control them."""
 
     monotonic: Callable[[], float]
     sleep: Callable[[float], object]
-    random: Random = field(repr=False)
+    random: Random
 
 
 class Objects:

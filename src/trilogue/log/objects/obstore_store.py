@@ -16,12 +16,13 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
+
+import msgspec
 
 from trilogue.log.errors import ObjectDenied, ObjectExists, ObjectMissing, StorageUnavailable
 from trilogue.log.files import FileSystem, OsFileSystem
@@ -50,8 +51,7 @@ class StoreOptionsError(ValueError):
     """A URL or an option that cannot work; the message names the option and the reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoreOptions:
+class StoreOptions(msgspec.Struct, frozen=True):
     """How to reach a store. Sent to the helper process; holds paths of secrets, never a secret."""
 
     url: str
@@ -93,8 +93,7 @@ def open_store(options: StoreOptions) -> S3ObjectStore | DirectoryStore:
     return S3ObjectStore(options)
 
 
-@dataclass(frozen=True, slots=True)
-class Reach:
+class Reach(msgspec.Struct, frozen=True):
     """How to reach one cluster's objects; a plain value that can be sent to the helper process."""
 
     options: StoreOptions

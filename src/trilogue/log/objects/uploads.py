@@ -7,9 +7,10 @@ MiB need no memory of the broker, and a disk error while reading them ends that 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+
+import msgspec
 
 from trilogue.log.errors import CorruptLog
 from trilogue.log.files import FileSystem, OsFileSystem
@@ -18,8 +19,7 @@ from trilogue.log.objects.obstore_store import Reach
 from trilogue.log.segments.segment_info import SegmentInfo
 
 
-@dataclass(frozen=True, slots=True)
-class UploadJob:
+class UploadJob(msgspec.Struct, frozen=True):
     """The segment to upload, and its destination."""
 
     reach: Reach
@@ -27,8 +27,7 @@ class UploadJob:
     segment: SegmentInfo
 
 
-@dataclass(frozen=True, slots=True)
-class UploadResult:
+class UploadResult(msgspec.Struct, frozen=True):
     """The object is whole and durable; otherwise the job raises `StorageUnavailable`."""
 
     was_there: bool  # an earlier try had uploaded it

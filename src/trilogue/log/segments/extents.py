@@ -12,14 +12,14 @@ import sys
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
 from itertools import pairwise
 from operator import attrgetter
 from typing import Final, cast
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class Extent:
+
+class Extent(msgspec.Struct, frozen=True):
     """One partition's run of entries inside one segment.
 
     `end_offset` is the end of the last entry's span, so the next offset that is *not* here. There
@@ -41,7 +41,7 @@ class Extent:
     max_append_ms: int
 
 
-EXTENT_FIELDS: Final = tuple(each.name for each in fields(Extent))
+EXTENT_FIELDS: Final = Extent.__struct_fields__
 WIDTH: Final = len(EXTENT_FIELDS)
 MAGIC: Final = b"EXT1"  # no MessagePack list, which the older form of the block is, begins so
 INT_SIZE: Final = 8

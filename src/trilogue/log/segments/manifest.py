@@ -18,12 +18,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
 from crc32c import crc32c
+from msgspec.structs import replace
 
 from trilogue.log.directory import write_small
 from trilogue.log.errors import CorruptLog, NewerFormat
@@ -36,8 +36,7 @@ MANIFEST_NAME = "manifest.json"
 NO_PARTITION = 0  # no partition has this id
 
 
-@dataclass(frozen=True, slots=True)
-class ManifestTopic:
+class ManifestTopic(msgspec.Struct, frozen=True):
     """A topic's name and partitions."""
 
     tenant: str
@@ -47,8 +46,7 @@ class ManifestTopic:
     partitions: tuple[int, ...]  # partition ids; the position is the partition's number
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionRange:
+class PartitionRange(msgspec.Struct, frozen=True):
     """The range of a partition that is readable from segments: start_offset up to stable_end.
 
     The segments' footers list the aborted transactions below it (log/transactions.py).
@@ -60,15 +58,14 @@ class PartitionRange:
     open_transactions: tuple[tuple[int, int], ...] = ()  # at flushed_end: producer id, first offset
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest(msgspec.Struct, frozen=True):
     """All that exists at one moment. `generation` grows with every change."""
 
     cluster_id: bytes
     generation: int
     flushed_through: int  # the last journal frame that is in segments
     topics: tuple[ManifestTopic, ...] = ()
-    partitions: dict[int, PartitionRange] = field(default_factory=dict)
+    partitions: dict[int, PartitionRange] = msgspec.field(default_factory=dict)
     segments: tuple[SegmentInfo, ...] = ()
 
     def segments_of(self, partition_id: int) -> Iterator[SegmentInfo]:
@@ -87,8 +84,7 @@ class ManifestStore(Protocol):
 # ── the file ──────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class SealedSegment:
+class SealedSegment(msgspec.Struct, frozen=True):
     """A segment in the manifest file: enough to open it. Its footer has the extents."""
 
     info: SegmentInfo  # without extents
@@ -108,15 +104,14 @@ class SealedSegment:
         return at < len(hidden) and hidden[at] == partition_id
 
 
-@dataclass(frozen=True, slots=True)
-class SealedManifest:
+class SealedManifest(msgspec.Struct, frozen=True):
     """The content of the manifest file."""
 
     cluster_id: bytes
     generation: int
     flushed_through: int
     topics: tuple[ManifestTopic, ...] = ()
-    partitions: dict[int, PartitionRange] = field(default_factory=dict)
+    partitions: dict[int, PartitionRange] = msgspec.field(default_factory=dict)
     segments: tuple[SealedSegment, ...] = ()
 
     def segments_for(self, partition_id: int) -> list[SealedSegment]:

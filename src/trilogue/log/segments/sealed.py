@@ -18,10 +18,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from trilogue.entry.walk import walk_headers
 from trilogue.log.errors import (
@@ -43,8 +44,7 @@ READ_BYTES: Final = 1 << 20
 SEGMENTS: Final = "segments"
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(msgspec.Struct, frozen=True):
     """The part of a range that one segment holds: from `start` up to `end`."""
 
     segment: SegmentInfo

@@ -24,9 +24,10 @@ and its folder are synced and meta knows the segment.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import Final, NamedTuple
+
+import msgspec
 
 from trilogue.entry.checksum import crc32c, crc32c_around
 from trilogue.log.files import File
@@ -99,8 +100,7 @@ class Block(NamedTuple):
     max_append_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentHeader:
+class SegmentHeader(msgspec.Struct, frozen=True):
     """The origin of a segment. `node_epoch` fences: a late file of an older owner is refused."""
 
     segment_id: int

@@ -10,7 +10,9 @@ bytes of one partition in one segment are one unbroken run, its *extent*.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from trilogue.log.segments.extents import Extents
 
@@ -20,8 +22,7 @@ def segment_name(segment_id: int) -> str:
     return f"{segment_id:016d}.segment"
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentInfo:
+class SegmentInfo(msgspec.Struct, frozen=True):
     """One segment as meta and the manifest record it; enough to plan a read."""
 
     segment_id: int
@@ -45,8 +46,7 @@ class SegmentInfo:
         return sum(self.partitions.column("size"))
 
 
-@dataclass(frozen=True, slots=True)
-class Swap:
+class Swap(msgspec.Struct, frozen=True):
     """Replaces segments by others with the same messages, or with those to keep.
 
     Segments in `changed` stay, and count for fewer partitions from now on (`hidden` has the others,
@@ -58,8 +58,7 @@ class Swap:
     added: tuple[SegmentInfo, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class FlushJob:
+class FlushJob(msgspec.Struct, frozen=True):
     """The input of a flush in the helper process: sealed journal files become one segment.
 
     What is dropped: frames at or below `flushed_through`, entries that end at or below their
@@ -84,12 +83,11 @@ class FlushJob:
     incarnations: tuple[int, ...] = ()  # of the files, in order: none may have been recycled since
     direct: bool = False  # whether the file system takes writes past the page cache
     # of partitions with open transactions at their flushed end: producer id, first offset
-    open_transactions: dict[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    open_transactions: dict[int, tuple[tuple[int, int], ...]] = msgspec.field(default_factory=dict)
     sizes: tuple[int, ...] = ()  # of the files up to the end of their last frame; () = as they are
 
 
-@dataclass(frozen=True, slots=True)
-class FlushResult:
+class FlushResult(msgspec.Struct, frozen=True):
     """The result of a flush. `segment` is None, and no file exists, when nothing was kept."""
 
     segment: SegmentInfo | None
@@ -99,11 +97,10 @@ class FlushResult:
     bytes_in: int  # of journal read
     bytes_written: int  # of segment
     # at their new flushed end, of partitions that had any before or had a transactional entry
-    open_transactions: dict[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    open_transactions: dict[int, tuple[tuple[int, int], ...]] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class MergeJob:
+class MergeJob(msgspec.Struct, frozen=True):
     """The input of a merge in the helper process: segments become fewer and larger ones.
 
     For no partition may a segment that is not an input hold entries between those of two inputs.
@@ -126,8 +123,7 @@ class MergeJob:
     direct: bool = False  # whether the file system takes writes past the page cache
 
 
-@dataclass(frozen=True, slots=True)
-class MergeResult:
+class MergeResult(msgspec.Struct, frozen=True):
     """The result of a merge. Partitions in `left` have a damaged index and stay where they were."""
 
     added: tuple[SegmentInfo, ...]

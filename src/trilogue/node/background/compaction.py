@@ -12,8 +12,9 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
+
+from msgspec.structs import replace
 
 from trilogue.broker.topics.compaction import (
     CompactionTask,

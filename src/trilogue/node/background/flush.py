@@ -25,9 +25,10 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+
+import msgspec
 
 from trilogue.broker.facts import SnapshotRow
 from trilogue.log.errors import DiskFull
@@ -64,8 +65,7 @@ AHEAD = 3  # times the rate at which the journal file was filled: the least pace
 _MAY_PASS = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN}
 
 
-@dataclass(slots=True)
-class FlushCounts:
+class FlushCounts(msgspec.Struct):
     """Counts since the start, for metrics."""
 
     flushes: int = 0
@@ -76,12 +76,11 @@ class FlushCounts:
     seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(msgspec.Struct, frozen=True):
     """A sealed file, and the broker's snapshot as of its last frame."""
 
     file: SealedFile
-    rows: list[SnapshotRow] = field(repr=False)
+    rows: list[SnapshotRow]
     sealed_ms: int = 0
 
     @property

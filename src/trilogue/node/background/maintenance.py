@@ -20,8 +20,9 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from trilogue.log.errors import CorruptLog, DiskFull, LogError, StorageFailed
 from trilogue.log.segments.segment_info import Swap, segment_name
@@ -39,8 +40,7 @@ LOOK_EVERY_S = 60.0  # also without a call of `wake`: time alone can make work d
 _EXPECTED = (OSError, LogError, MetaError, HelperDiedError)
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(msgspec.Struct, frozen=True):
     """One planned piece of work."""
 
     kind: str  # "merge", "rewrite", "compaction", ...: for log lines and metrics
@@ -59,8 +59,7 @@ class Planner(Protocol):
         """Return a job if one is due. It is called often and must not block the loop."""
 
 
-@dataclass(slots=True)
-class Counts:
+class Counts(msgspec.Struct):
     """Counts of one kind of work since the start."""
 
     jobs: int = 0

@@ -20,10 +20,12 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from trilogue.log.errors import CorruptLog, LogError, ObjectExists
 from trilogue.log.jobs.merge_plan import SMALL_BYTES, is_large_flush
@@ -49,8 +51,7 @@ FAILURES = (LogError, OSError, HelperDiedError)
 Result = TypeVar("Result")
 
 
-@dataclass(slots=True)
-class KeeperCounts:
+class KeeperCounts(msgspec.Struct):
     """Counts since the start, for metrics."""
 
     uploads: int = 0

@@ -11,8 +11,9 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from trilogue.log.files import FileSystem
 from trilogue.log.segments.segment_info import SegmentInfo
@@ -25,8 +26,7 @@ MANIFEST_LATE_S = 30.0  # a manifest that is later than this is not waited for
 EVERYTHING = 1 << 62
 
 
-@dataclass(frozen=True, slots=True)
-class _Leaving:
+class _Leaving(msgspec.Struct, frozen=True):
     due: float
     name: str
     generation: int  # the first generation of meta without it

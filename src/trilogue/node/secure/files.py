@@ -10,16 +10,16 @@ clients/                 configurations of clients with the administrator's cred
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from trilogue.node.settings.sources import SECURE_FILE
 
 SECURED_MARK = "access/secured"  # the setting in meta that remembers it
 
 
-@dataclass(frozen=True, slots=True)
-class SecureFiles:
+class SecureFiles(msgspec.Struct, frozen=True):
     """The paths in one data directory."""
 
     data: Path

@@ -12,7 +12,8 @@ ignored. Settings of a topic (`retention.ms`, ...) are in broker/settings.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from trilogue.broker.settings.setting import Setting
 from trilogue.broker.settings.values import Kind, Value
@@ -47,8 +48,7 @@ class SettingsError(Exception):
     """A setting that cannot be used; the message names the key, where it came from and why."""
 
 
-@dataclass(frozen=True, slots=True)
-class SettingValue:
+class SettingValue(msgspec.Struct, frozen=True):
     """A value and the source it came from."""
 
     value: Value

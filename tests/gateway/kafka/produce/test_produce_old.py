@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from tests.conformance.raw_sets import message, wrapper
 from tests.gateway.kafka.produce.test_produce import only, request, stored

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
 from typing import Protocol as Port
+
+import msgspec
 
 from trilogue.broker.errors import (
     FencedInstance,
@@ -63,8 +64,7 @@ class ResettableTimer:
         self._callback()
 
 
-@dataclass(frozen=True, slots=True)
-class GroupSettings:
+class GroupSettings(msgspec.Struct, frozen=True):
     """Habits and bounds of groups.
 
     How long the first rebalance of an empty group waits stands in `initial_delay.py`.
@@ -85,8 +85,7 @@ class GroupSettings:
     offset_check_ms: int = 600_000  # the interval of the check for such offsets
 
 
-@dataclass(frozen=True, slots=True)
-class JoinRequest:
+class JoinRequest(msgspec.Struct, frozen=True):
     """A JoinGroup request. Bytes are copies, not views of a receive buffer."""
 
     group: str
@@ -117,8 +116,7 @@ class MemberHandover(NamedTuple):
     assignment: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class JoinResult:
+class JoinResult(msgspec.Struct, frozen=True):
     """The answer to a join. `members` is for the leader only."""
 
     generation: int
@@ -130,8 +128,7 @@ class JoinResult:
     skip_assignment: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SyncResult:
+class SyncResult(msgspec.Struct, frozen=True):
     """The answer to a sync."""
 
     protocol_type: str
@@ -139,14 +136,13 @@ class SyncResult:
     assignment: bytes
 
 
-@dataclass(slots=True)
-class EventContext:
+class EventContext(msgspec.Struct):
     """What came with the event that is being handled."""
 
     skip: bool = False  # the client that joins understands `skip_assignment`
     leader_before: str = ""
     sync_promise: Promise[SyncResult] | None = None
-    assignments: Mapping[str, bytes] = field(default_factory=dict)
+    assignments: Mapping[str, bytes] = msgspec.field(default_factory=dict)
 
 
 class ClassicMember:

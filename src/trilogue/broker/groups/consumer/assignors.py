@@ -21,10 +21,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
 from functools import lru_cache
 from heapq import heapify, heappop, heappush, heapreplace, merge
 from itertools import islice
+
+import msgspec
 
 from trilogue.broker.groups.consumer.steps import STEP
 from trilogue.log.steps import Steps
@@ -40,14 +41,13 @@ NO_PARTITIONS: PartitionIndexes = {}
 ROUNDS_MAX = 10  # of evening out between members that want different topics
 
 
-@dataclass(frozen=True, slots=True)
-class MemberSpec:
+class MemberSpec(msgspec.Struct, frozen=True):
     """What an assignor knows of a member. `topics` are ids of topics that exist."""
 
     member_id: str
     topics: frozenset[bytes]
     instance_id: str | None = None
-    previous: PartitionIndexes = field(default_factory=dict)
+    previous: PartitionIndexes = msgspec.field(default_factory=dict)
 
 
 Assignor = Callable[[Sequence[MemberSpec], PartitionCounts], Steps[TargetAssignment]]

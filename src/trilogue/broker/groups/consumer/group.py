@@ -26,8 +26,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from trilogue.broker.errors import (
     FencedInstance,
@@ -84,8 +85,7 @@ def all_topics_visible(_: TopicName) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupSettings:
+class ConsumerGroupSettings(msgspec.Struct, frozen=True):
     """Habits and bounds of consumer groups; Kafka's defaults, but for the bounds (there: none)."""
 
     session_timeout_ms: int = 45_000
@@ -97,8 +97,7 @@ class ConsumerGroupSettings:
     downgrade: bool = True  # and the other way round, when only classic members are left
 
 
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
+class Heartbeat(msgspec.Struct, frozen=True):
     """A ConsumerGroupHeartbeat request. None: nothing new."""
 
     group: str

@@ -23,9 +23,10 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from enum import Enum, auto, unique
 from itertools import count, repeat
+
+import msgspec
 
 from trilogue.broker.errors import FencedMemberEpoch
 from trilogue.broker.groups.classic.members import TimerHandle
@@ -62,8 +63,7 @@ class MemberTimer(Enum):
     SYNC = auto()  # of a classic member that has joined
 
 
-@dataclass(frozen=True, slots=True)
-class ClassicMemberMetadata:
+class ClassicMemberMetadata(msgspec.Struct, frozen=True):
     """The JoinGroup fields of a member that speaks the classic protocol."""
 
     session_timeout_ms: int
@@ -80,8 +80,7 @@ class ClassicMemberMetadata:
         return self.protocols[0][1]
 
 
-@dataclass(slots=True)
-class ConsumerGroupMember:
+class ConsumerGroupMember(msgspec.Struct):
     """One member: who it is, what it wants, what it has."""
 
     member_id: str
@@ -98,11 +97,11 @@ class ConsumerGroupMember:
     epoch: int = JOIN_EPOCH
     previous_epoch: int = JOIN_EPOCH
     state: MemberState = MemberState.STABLE
-    assigned: PartitionIndexes = field(default_factory=dict)
-    revoking: PartitionIndexes = field(default_factory=dict)
-    assignment_epochs: list[tuple[int, PartitionIndexes]] = field(default_factory=list)
+    assigned: PartitionIndexes = msgspec.field(default_factory=dict)
+    revoking: PartitionIndexes = msgspec.field(default_factory=dict)
+    assignment_epochs: list[tuple[int, PartitionIndexes]] = msgspec.field(default_factory=list)
 
-    waits: dict[MemberTimer, TimerHandle] = field(default_factory=dict)
+    waits: dict[MemberTimer, TimerHandle] = msgspec.field(default_factory=dict)
     heartbeat_epoch: int = -1  # the group's, when it beat last
     heartbeats: int = 0  # since that epoch began
     stored: tuple[object, ...] = ()  # what its row was made of

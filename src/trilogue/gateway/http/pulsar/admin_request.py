@@ -15,10 +15,10 @@ Bodies are bounded and read before the handler runs. Statuses and bodies are tho
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 from starlette.requests import Request
 
 from trilogue.broker import errors as broker_errors
@@ -43,14 +43,13 @@ SLASH = "\0"  # stands for an escaped slash inside a part of a path
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(msgspec.Struct, frozen=True):
     """A complete reply; with neither content nor media type it is empty."""
 
     status: int = 200
     content: bytes = b""
     media_type: str | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 NOTHING_SET = Reply(200)  # a real broker's reply for an unset policy
@@ -216,8 +215,7 @@ Handler = Callable[[AdminRequest], Any | Coroutine[Any, Any, Any]]
 Answering = Callable[[AdminRequest], Awaitable[Reply]]
 
 
-@dataclass(frozen=True, slots=True)
-class AdminRoute:
+class AdminRoute(msgspec.Struct, frozen=True):
     """One path: its methods, its handler, and the access it needs."""
 
     methods: str

@@ -11,7 +11,6 @@ that table; a DELETE of an unset policy succeeds.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -35,8 +34,7 @@ Change = Callable[[AdminRequest, str, Callable[[Any], Any]], Awaitable[None]]
 Handler = Callable[[AdminRequest], Any]
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyPath:
+class PolicyPath(msgspec.Struct, frozen=True):
     """The policy of a path segment; `unset` is the result of GET before it is set."""
 
     segment: str

@@ -14,9 +14,9 @@ import inspect
 import logging
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from urllib.parse import unquote
 
+from msgspec.structs import replace
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request

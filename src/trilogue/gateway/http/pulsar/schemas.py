@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.broker.errors import (

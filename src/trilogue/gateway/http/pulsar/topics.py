@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.broker.access.granted_actions import GrantedActions, without_operation

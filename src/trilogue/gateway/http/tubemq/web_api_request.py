@@ -18,10 +18,10 @@ import math
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.broker.access.client_access import ClientAccess
@@ -117,15 +117,16 @@ class ItemError(Exception):
         self.code = code
 
 
-@dataclass(frozen=True, slots=True)
-class WebApiRequest(AuthorizedRequest):
+class WebApiRequest(AuthorizedRequest, msgspec.Struct, frozen=True):
     """One request, or one of the records in it."""
 
     gateway: TubeGateway
     params: Mapping[str, str]
     access: ClientAccess
     operation: Operation
-    outer: Mapping[str, str] = field(default_factory=dict)  # of the request that it is a part of
+    outer: Mapping[str, str] = msgspec.field(
+        default_factory=dict
+    )  # of the request that it is a part of
     web_port: int = UNDEFINED  # of the listener
 
     @property
@@ -408,8 +409,7 @@ def _format_value(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-@dataclass(frozen=True, slots=True)
-class WebApiMethod:
+class WebApiMethod(msgspec.Struct, frozen=True):
     """One method: its handler, the access it needs, and whether it changes anything."""
 
     name: str

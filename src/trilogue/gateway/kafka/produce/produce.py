@@ -21,9 +21,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
+
+import msgspec
 
 from trilogue.broker.access.authorizer import Operation, Resource, ResourceKind
 from trilogue.broker.errors import (
@@ -84,8 +85,7 @@ class DeferredBatch(NamedTuple):
     answer: PartitionProduceResponse
 
 
-@dataclass(slots=True)
-class ProduceContext:
+class ProduceContext(msgspec.Struct):
     """The version and time of a request, and its batches that the executor validates."""
 
     version: int
