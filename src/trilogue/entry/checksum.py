@@ -8,10 +8,11 @@ bytes do it in a few look-ups, for any size.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import importlib.util
+from collections.abc import Callable, Iterable
 from functools import cache
-
-from crc32c import crc32c as _crc32c
+from importlib.machinery import PathFinder
+from types import ModuleType
 
 WORTH_COMBINING = 32 << 10
 """Bytes from which combining is cheaper than computing, also uncompiled."""
@@ -20,9 +21,27 @@ _POLYNOMIAL = 0x82F63B78
 _Tables = tuple[list[int], list[int], list[int], list[int]]
 
 
+def _load_extension() -> ModuleType:
+    """Return the extension module of the package crc32c without the package.
+
+    Its `__init__` imports importlib.metadata and argparse, which takes as long as a tenth of all
+    other imports of a server.
+    """
+    package = importlib.util.find_spec("crc32c")
+    found = PathFinder.find_spec("_crc32c", package and package.submodule_search_locations)
+    if found is None or found.loader is None:
+        raise ImportError("the package crc32c has no extension module")
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+_crc32c: Callable[[bytes | bytearray | memoryview, int], int] = _load_extension().crc32c
+
+
 def crc32c(data: bytes | bytearray | memoryview, value: int = 0) -> int:
     """Return the checksum of the data, continued from `value`, the checksum of the bytes before."""
-    return int(_crc32c(data, value))
+    return _crc32c(data, value)
 
 
 def combine(first: int, second: int, size: int) -> int:

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Protocol
 
 import msgspec
-from crc32c import crc32c
 from msgspec.structs import replace
 
+from trilogue.entry.checksum import crc32c
 from trilogue.log.directory import write_small
 from trilogue.log.errors import CorruptLog, NewerFormat
 from trilogue.log.files import FileSystem

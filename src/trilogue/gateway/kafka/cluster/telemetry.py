@@ -8,8 +8,7 @@ instance id, 117 for an unknown subscription id, 76 for an unknown compression, 
 
 from __future__ import annotations
 
-from crc32c import crc32c
-
+from trilogue.entry.checksum import crc32c
 from trilogue.entry.entry import Codec
 from trilogue.gateway.kafka.context import RequestContext
 from trilogue.wire.kafka.cluster.telemetry import (

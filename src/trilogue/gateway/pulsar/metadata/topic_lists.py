@@ -14,14 +14,13 @@ import asyncio
 from collections.abc import Iterable
 from functools import partial
 
-from crc32c import crc32c
-
 from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.broker.errors import InvalidRequest, NotServed
 from trilogue.broker.names import NamespaceName, TopicName, format_pulsar, parse_namespace
 from trilogue.broker.topics.cluster import TopicEvent
 from trilogue.broker.topics.lookup import numbered_partition_count
 from trilogue.broker.topics.topic import Topic
+from trilogue.entry.checksum import crc32c
 from trilogue.gateway.pulsar.connection import PulsarConnection
 from trilogue.gateway.pulsar.metadata.topic_patterns import TopicPattern, UnsupportedPattern
 from trilogue.wire.pulsar.pulsar_pb2 import (
