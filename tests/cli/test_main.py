@@ -155,3 +155,24 @@ def test_codec_refuses_what_is_not_there(arguments, message):
 
 def test_codec_lists_the_messages():
     assert "  1 fetch " in run_trilogue("codec").stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "variable", "tried"),
+    [
+        ((), "", "127.0.0.1:3"),
+        (("--server", "127.0.0.1:4"), "", "127.0.0.1:4"),
+        ((), "127.0.0.1:5", "127.0.0.1:3"),
+    ],
+)
+def test_the_server_of_a_client_file_yields_to_the_option(tmp_path, options, variable, tried):
+    file = tmp_path / "client.conf"
+    file.write_text("bootstrap.servers=127.0.0.1:3\n")
+
+    result = run_trilogue(
+        "topics", "list", "--config", str(file), *options,
+        environment={"TRILOGUE_BOOTSTRAP": variable} if variable else {},
+    )  # fmt: skip
+
+    assert result.returncode == 3
+    assert f"no Kafka server responds at {tried} " in result.stderr

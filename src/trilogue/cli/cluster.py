@@ -15,9 +15,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TypeVar
 
-import click
 import typer
-from click.core import ParameterSource
 
 from trilogue.cli.options import USAGE_ERROR, exit_with_error
 
@@ -104,7 +102,7 @@ async def _until_terminated(work: Awaitable[Result]) -> Result:
 async def _with_cluster(
     server: str, timeout_s: float, work: Callable[[KafkaCluster], Awaitable[Result]]
 ) -> Result:
-    server, options = read_client_options(server)
+    _, options = read_client_options()
     cluster = _checked(lambda: make_cluster(server, timeout_s, options))
     try:
         await _reach(cluster, server)
@@ -132,7 +130,7 @@ async def _with_client(
 ) -> Result:
     from trilogue.client.kafka.client import KafkaClient
 
-    server, options = read_client_options(server)
+    _, options = read_client_options()
     options = {"client_id": "trilogue-cli", **options}
     made = _checked(lambda: KafkaClient(server, request_timeout_s=timeout_s, **options))
     async with made as client:
@@ -140,14 +138,11 @@ async def _with_client(
         return await work(client)
 
 
-def read_client_options(server: str) -> tuple[str, dict[str, Any]]:
-    """Return the server and the options of the file that the call names, if it names one.
-
-    Its `bootstrap.servers` are used unless the call has `--server`.
-    """
+def read_client_options() -> tuple[str, dict[str, Any]]:
+    """Return the `bootstrap.servers` and the options of the file that the call names, if any."""
     path = os.environ.get(CLIENT_CONFIG_VARIABLE)
     if not path:
-        return server, {}
+        return "", {}
     from trilogue.client.errors import ClientError
     from trilogue.client.kafka.client_config import read_client_config
     from trilogue.client.kafka.options import ClientOptions
@@ -158,10 +153,16 @@ def read_client_options(server: str) -> tuple[str, dict[str, Any]]:
         build_options(ClientOptions, options)  # so that the file is named if it is wrong
     except ClientError as error:
         raise CommandError(f"--config {error}", USAGE_ERROR) from error
-    context = click.get_current_context(silent=True)
-    source = None if context is None else context.get_parameter_source("server")
-    is_given = source is ParameterSource.COMMANDLINE
-    return (server if is_given or not servers else servers), options
+    return servers or "", options
+
+
+def choose_server(server: str) -> str:
+    """Return the server of a call without `--server`: that of the client's file goes first."""
+    try:
+        servers, _ = read_client_options()
+    except CommandError as refusal:
+        exit_with_error(str(refusal), refusal.code)
+    return servers or server
 
 
 def read_http_options(where: str) -> dict[str, str]:
@@ -169,7 +170,7 @@ def read_http_options(where: str) -> dict[str, str]:
 
     A password that the file sends over TLS only is not sent to an HTTP listener in clear.
     """
-    _, options = read_client_options("")
+    _, options = read_client_options()
     found = {
         name: options[key]
         for name, key in (

@@ -162,8 +162,9 @@ def _query_names(rest: Sequence[str], what: Callable[[KafkaCluster], Any]) -> Fo
     server = _find_option(rest, "--server", "-s")
 
     async def names() -> list[str]:
-        configured, options = read_client_options(os.environ.get(SERVER_VARIABLE, ""))
-        cluster = make_cluster(server or configured or DEFAULT_SERVER, ANSWER_S, options)
+        configured, options = read_client_options()
+        named = server or configured or os.environ.get(SERVER_VARIABLE) or DEFAULT_SERVER
+        cluster = make_cluster(named, ANSWER_S, options)
         try:
             async with asyncio.timeout(ANSWER_S):
                 await cluster.any_connection()

@@ -13,12 +13,12 @@ import inspect
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from trilogue import __version__
-from trilogue.cli.cluster import CLIENT_CONFIG_VARIABLE
+from trilogue.cli.cluster import CLIENT_CONFIG_VARIABLE, choose_server
 
 VERBS = {
     "serve": "Run a server.",
@@ -73,16 +73,23 @@ def _with_client_config(verb: Callable[..., object]) -> Callable[..., object]:
         return verb
 
     @functools.wraps(verb)
-    def run(*arguments: object, config: Path | None = None, **options: object) -> object:
-        if config is not None:
+    def run(*arguments: object, context: typer.Context, **options: Any) -> object:
+        if (config := options.pop("config")) is not None:
             os.environ[CLIENT_CONFIG_VARIABLE] = str(config)
+        source = context.get_parameter_source("server")
+        if source is None or source.name != "COMMANDLINE":
+            options["server"] = choose_server(options["server"])
         return verb(*arguments, **options)
 
-    extra = inspect.Parameter(
-        "config", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=ClientConfigOption
-    )
-    run.__annotations__ = {**verb.__annotations__, "config": ClientConfigOption}
-    parameters = [*signature.parameters.values(), extra]
+    extra = {"context": typer.Context, "config": ClientConfigOption}
+    run.__annotations__ = {**verb.__annotations__, **extra}
+    parameters = [
+        *signature.parameters.values(),
+        *(
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+            for name, kind in extra.items()
+        ),
+    ]
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     return run
 
