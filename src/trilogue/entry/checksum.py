@@ -28,7 +28,8 @@ def _load_extension() -> ModuleType:
     other imports of a server.
     """
     package = importlib.util.find_spec("crc32c")
-    found = PathFinder.find_spec("_crc32c", package and package.submodule_search_locations)
+    folders = None if package is None else package.submodule_search_locations
+    found = PathFinder.find_spec("_crc32c", folders)
     if found is None or found.loader is None:
         raise ImportError("the package crc32c has no extension module")
     module = importlib.util.module_from_spec(found)
