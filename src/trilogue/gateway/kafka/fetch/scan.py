@@ -96,6 +96,8 @@ class DeferredRead(NamedTuple):
         is_hot = isinstance(self.read.source, TailSlice)
         parts: list[Buffer] = []
         parts += self.read.load()
+        if not parts:
+            return ReadResult([], [])
         if self.is_replica:
             is_read = not is_hot and len(parts[-1]) > 0
             return ReadResult(parts, [], end_offset=entries_end(parts[-1]) if is_read else -1)
@@ -342,7 +344,8 @@ class FetchScan:
             is_replica=self.is_replica,
         )
         found = read.source
-        if isinstance(found, TailSlice) and not found.size:
+        is_empty = isinstance(found, TailSlice) and not found.size
+        if is_empty and known is None:
             return
         aborted = read.find_aborted(plog) if self.committed else None
         version = self._version
@@ -375,7 +378,7 @@ class FetchScan:
                 is_replica=self.is_replica,
             )
             self.cold.append(reading)
-            self.size += max(1, reading.size_hint)
+            self.size += 0 if is_empty else max(1, reading.size_hint)
             return
         assert not isinstance(aborted, AbortedLookup), "what is read from memory ended there"
         data.records = found.slices
