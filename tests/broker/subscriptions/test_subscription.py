@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from trilogue.broker.cursors.cursor_facts import NOTHING_BELOW, subscription_key
 from trilogue.broker.cursors.position import Position
 from trilogue.broker.errors import KeyRangesTaken, SubscriptionBusy
 from trilogue.broker.subscriptions.consumer import DEMAND_MAX, SubscriptionConsumer
 from trilogue.broker.subscriptions.shared_dispatch import SharedLimits
 from trilogue.broker.subscriptions.subscription import NOTHING, Subscription, SubscriptionType
+from trilogue.broker.transactions.pending_acks import ClaimedOffsets, SubscriptionAcks
+from trilogue.broker.transactions.records import DeferredAck
 
 
 class Room:
@@ -372,6 +375,35 @@ def test_with_nobody_left_it_begins_again_at_the_mark():
 
     assert bases(room.hand_out(5)) == [1, 2, 3, 4]
     assert room.subscription.redeliveries(1) == 0
+
+
+def test_an_abort_counts_as_a_redelivery_and_a_commit_ends_the_count():
+    room = Room(SubscriptionType.SHARED)
+    member = room.join("a", demand=10)
+    room.hand_out(3)
+    pending = SubscriptionAcks()
+
+    def ack_in_transaction() -> None:
+        pending.add("t", DeferredAck(subscription_key(1, "s"), 0, NOTHING_BELOW, ((0, 2),)))
+        room.subscription.set_claimed(ClaimedOffsets(room.acked, pending))
+        for base in (0, 1):
+            room.subscription.settle(member, base)
+
+    ack_in_transaction()
+    room.ack(member, 2)
+    first = pending.remove("t")
+    room.subscription.set_claimed(room.acked)
+    room.subscription.reopen(first)
+    assert bases(room.hand_out(3)) == [0, 1]
+    assert [room.subscription.redeliveries(base) for base in range(3)] == [1, 1, 0]
+
+    ack_in_transaction()
+    assert room.subscription.redeliveries(0) == 1, "another abort counts on"
+    pending.remove("t")
+    room.acked.ack(0, 2)
+    room.subscription.set_claimed(room.acked)
+    room.subscription.settle_all()
+    assert [room.subscription.redeliveries(base) for base in range(3)] == [0, 0, 0]
 
 
 # ---- key-shared

@@ -73,6 +73,27 @@ def test_acks_take_effect_when_their_transaction_commits(
     assert connection.consumer(topic, "s", **words).nothing_comes()
 
 
+@pytest.mark.parametrize("library", each(can="cumulative transactions"))
+@pytest.mark.parametrize("kind", ["exclusive", "shared", "key_shared"])
+@pytest.mark.parametrize("batching", [False, True], ids=["single", "batched"])
+def test_an_abort_counts_as_a_redelivery(
+    connection: Connection, topic: str, batching: bool, kind: str
+):
+    """In shared subscriptions, of the entries that were acked; of a batch as a whole."""
+    words = {"earliest": True, "type": kind, "batch_index": True, "queue": 100}
+    consumer = connection.consumer(topic, "s", **words)
+    producer = connection.producer(topic, batching=batching, by_key=kind == "key_shared")
+    producer.send(*numbers(0, 4, key="k"))
+    reads = consumer.receive(4)
+    count = 4 if batching or kind == "exclusive" else 2
+    for number in range(3):
+        assert {each.redelivery for each in reads} == {0 if kind == "exclusive" else number}
+        aborted = connection.begin()
+        consumer.ack(*reads[:2], transaction=aborted)
+        aborted.abort()
+        reads = consumer.receive(count)
+
+
 @LIBRARIES
 def test_acks_of_an_open_transaction_keep_messages_from_others(connection: Connection, topic: str):
     consumer = connection.consumer(topic, "s", earliest=True, type="shared")

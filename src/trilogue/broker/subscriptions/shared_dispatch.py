@@ -70,6 +70,7 @@ class SharedDispatch:
         self._owners: dict[int, SubscriptionConsumer] = {}  # of each entry that is handed out
         self._holders: dict[int, list[int]] = {}  # key -> who has entries of it, how many
         self._redelivered: dict[int, int] = {}
+        self._claimed: dict[int, int] = {}  # base -> end: entries acked by open transactions too
         self._delayed: dict[int, PendingAck] = {}
         self._due: list[tuple[int, int]] = []  # heap of (when, base offset)
 
@@ -211,7 +212,7 @@ class SharedDispatch:
         if not left:
             del holder.handed[base]
             del self._owners[base]
-            self._redelivered.pop(base, None)
+            self._forget(base, entry.end)
             self._release(entry.key)
         self._check_unblocked(holder)
         self._check_blocked()
@@ -223,6 +224,7 @@ class SharedDispatch:
                 self.settle(None, base)
         for base in [*self._order, *self._delayed]:
             self._settle_waiting(base)
+        self._settle_claimed()
 
     def give_back(self, member: SubscriptionConsumer, bases: Iterable[int] | None) -> None:
         """Take entries back from a consumer, all if `bases` is None, to redeliver them."""
@@ -240,7 +242,10 @@ class SharedDispatch:
         self._check_blocked()
 
     def reopen(self, offset: int) -> None:
-        """Hand out offsets from this one on again that a transaction gave back."""
+        """Hand out offsets from this one on again that a transaction gave back.
+
+        It counts as a redelivery, of a batch as a whole, as in Pulsar.
+        """
         for member in self._members.values():
             grown = [
                 base
@@ -248,6 +253,7 @@ class SharedDispatch:
                 if entry.end > offset and self._left(base, entry.end) > entry.left
             ]
             self.give_back(member, grown)
+        self._settle_claimed()
         self.position = min(self.position, offset)
 
     def rewind(self) -> None:
@@ -259,6 +265,7 @@ class SharedDispatch:
         self._owners.clear()
         self._holders.clear()
         self._redelivered.clear()
+        self._claimed.clear()
         self._delayed.clear()
         self._due.clear()
         self._stuck = 0
@@ -319,7 +326,7 @@ class SharedDispatch:
         key = entry.key
         left = entry.left = self._left(base, entry.end)
         if not left:  # acked from elsewhere meanwhile
-            self._redelivered.pop(base, None)
+            self._forget(base, entry.end)
             return None
         member.handed[base] = entry
         self._owners[base] = member
@@ -346,6 +353,23 @@ class SharedDispatch:
         if limits.unacked and self.unacked >= limits.unacked:
             self.blocked = True
         return member
+
+    def _forget(self, base: int, end: int) -> None:
+        """Forget how often an entry was given back; not if an abort may bring it back."""
+        if self.acked.is_pending(base, end):
+            self._claimed[base] = end
+        else:
+            self._redelivered.pop(base, None)
+
+    def _settle_claimed(self) -> None:
+        """Count the entries whose acks were given back, and forget those that are acked."""
+        for base, end in list(self._claimed.items()):
+            if self._left(base, end):
+                del self._claimed[base]
+                self._redelivered[base] = self._redelivered.get(base, 0) + 1
+            elif not self.acked.is_pending(base, end):
+                del self._claimed[base]
+                self._redelivered.pop(base, None)
 
     def _left(self, base: int, end: int) -> int:
         acked = self.acked
@@ -415,7 +439,7 @@ class SharedDispatch:
         if entry is not None:
             if not self._left(base, entry.end):
                 self._take(base)
-                self._redelivered.pop(base, None)
+                self._forget(base, entry.end)
             return
         entry = self._delayed.get(base)
         if entry is not None and not self._left(base, entry.end):

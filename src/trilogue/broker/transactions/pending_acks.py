@@ -162,6 +162,10 @@ class ClaimedOffsets:
             found += self._pending.missing(*each)
         return found
 
+    def is_pending(self, start: int, end: int) -> bool:
+        """Whether some of [start, end) are acked by a transaction that is open."""
+        return self._pending.missing(start, end) != [(start, end)]
+
 
 class PendingAcks:
     """The pending acks of all subscriptions."""
