@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
+from tools.servers.kafka import RealKafka
+from tools.servers.probe import free_port
 
 from tests.brokers import Broker
 from tests.client.kafka.admin_cases import ADMIN_CASES
@@ -19,7 +22,9 @@ from tests.client.kafka.cases import (
 )
 from tests.client.kafka.cases_sending import SENDING_CASES
 from tests.client.kafka.cases_transactions import TRANSACTION_CASES
-from trilogue.client.kafka import EARLIEST, Sent, TimedOut
+from tests.client.kafka.session_renewals import Renewals, check_renewals
+from tests.tools import require_jars
+from trilogue.client.kafka import EARLIEST, Acks, KafkaClient, Sent, TimedOut
 
 SLOW = (members_share_what_the_server_says,)
 ALL = [
@@ -64,3 +69,39 @@ def test_a_kill_of_the_server_is_survived_by_what_was_made_before(own_broker: Br
 
 def place(sent: Sent) -> tuple[int, int]:
     return sent.partition, sent.offset
+
+
+@pytest.mark.full
+@pytest.mark.java
+@pytest.mark.parametrize("acks", [Acks.NONE, Acks.ALL])
+@pytest.mark.parametrize("version", ["3.9.1", "4.3.1"])
+def test_a_real_kafka_renews_our_sessions_on_their_connections(
+    version: str, acks: Acks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    require_jars(version)
+    address = f"127.0.0.1:{free_port()}"
+    users = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_admin="wonder";'
+    settings = {
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": users,
+        "connections.max.reauth.ms": 2_000,
+    }
+    secured = {"SASL_PLAINTEXT": address}
+    server = RealKafka(tmp_path, version=version, heap="512m", settings=settings, secured=secured)
+    counts = Renewals(monkeypatch)
+
+    async def work() -> None:
+        async with KafkaClient(
+            address,
+            security_protocol="sasl_plaintext",
+            sasl_mechanism="PLAIN",
+            sasl_username="admin",
+            sasl_password="wonder",
+        ) as client:
+            await check_renewals(client, "renewed", acks, counts)
+
+    try:
+        server.start()
+        asyncio.run(asyncio.wait_for(work(), 60))
+    finally:
+        server.kill9()
