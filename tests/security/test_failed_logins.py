@@ -7,6 +7,7 @@ import socket
 import struct
 from collections import Counter
 
+import httpx
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -34,7 +35,7 @@ pytestmark = [pytest.mark.full, pytest.mark.timeout(120)]
 def node(tmp_path_factory):
     folder = tmp_path_factory.mktemp("guesses")
     settings = {"access.authenticate": "true"}
-    with LiveNode(folder, settings, ("kafka-sasl", "pulsar")) as live:
+    with LiveNode(folder, settings, ("kafka-sasl", "pulsar", "http")) as live:
         live.make_topic("orders")
         users = live.node.storage.broker.users
         for name in ("alice", "bob", "carol"):
@@ -127,7 +128,7 @@ def test_of_hundreds_of_guesses_at_once_few_are_checked(node, guess, user):
     assert kafka_client(node, "bob").list_topics(timeout=20).topics
 
 
-def test_a_user_with_many_failures_is_refused_at_both_listeners(node):
+def test_a_user_with_many_failures_is_refused_at_every_listener(node):
     key = key_of_user("carol", "127.0.0.1")
     failures = node.node.access.authenticator._failures
     for _ in range(FAILURES_MAX + 120 * int(FAILURES_PER_S)):  # enough for two minutes
@@ -141,6 +142,9 @@ def test_a_user_with_many_failures_is_refused_at_both_listeners(node):
     with pytest.raises((pulsar.AuthenticationError, pulsar.Timeout)):
         locked.create_producer("orders-partition-0")
     locked.close()
+    overview = f"http://{node.doors['http']}/admin/v2/clusters"
+    assert httpx.get(overview, auth=("carol", PASSWORD)).status_code == 429
+    assert httpx.get(overview, auth=("bob", PASSWORD)).status_code == 200
     assert reasons(node, "carol").keys() == {TOO_MANY_FAILURES_OF_USER}
 
     failures._counts.clear()  # as time does

@@ -39,7 +39,11 @@ from trilogue.broker.access.authorizer import (
 from trilogue.broker.access.client_access import ClientAccess
 from trilogue.broker.errors import AuthenticationFailed
 from trilogue.gateway.authentication import Authenticator, Login
-from trilogue.gateway.failed_logins import TOO_MANY_FAILURES, FailedLogins
+from trilogue.gateway.failed_logins import (
+    TOO_MANY_FAILURES,
+    TOO_MANY_FAILURES_OF_USER,
+    FailedLogins,
+)
 from trilogue.gateway.http.request_limits import CERTIFICATE, HEADERS, HttpError
 
 PROTOCOL: Final = "http"
@@ -139,7 +143,8 @@ class HttpLogin:
             )
         except AuthenticationFailed as problem:
             self._failures.count(host)
-            raise HttpError(401, str(problem)) from None
+            too_many = str(problem) == TOO_MANY_FAILURES_OF_USER
+            raise HttpError(429 if too_many else 401, str(problem)) from None
 
     async def _verify_password(self, text: str, host: str) -> Login:
         user, password = _decode_basic(text)

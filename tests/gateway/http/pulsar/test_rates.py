@@ -96,6 +96,16 @@ def test_producers_are_not_faster_than_the_publish_rate(
     assert admin.get(f"namespaces/{home}")["publishMaxMessageRate"] == {"standalone": PUBLISH}
 
 
+def test_the_rates_that_apply_are_reported_as_a_real_broker_does(admin: Admin, topic: str):
+    home = topic.removesuffix("/t")
+    at = f"persistent/{topic}"
+    admin.do("POST", f"namespaces/{home}/publishRate", PUBLISH)
+
+    assert admin.get(f"{at}/publishRate") is None
+    assert admin.get(f"{at}/publishRate?applied=true") == PUBLISH
+    assert admin.get(f"{at}/dispatchRate?applied=true")["dispatchThrottlingRateInMsg"] == 0
+
+
 def test_a_rate_that_is_removed_ends_the_wait_of_an_open_producer(
     admin: Admin, client: pulsar.Client, topic: str
 ):

@@ -91,6 +91,17 @@ TOPIC_PATHS = (
     PolicyPath("subscriptionTypesEnabled", "subscriptionTypesEnabled"),
 )  # fmt: skip
 
+NO_DISPATCH_RATE = {
+    "dispatchThrottlingRateInMsg": 0,
+    "dispatchThrottlingRateInByte": 0,
+    "relativeToPublishRate": False,
+    "ratePeriodInSecond": 1,
+}
+# What a real broker reports as its own values of policies that are no single value.
+BROKER_DEFAULTS: dict[str, object] = {
+    "dispatchRate": NO_DISPATCH_RATE,
+    "subscriptionDispatchRate": NO_DISPATCH_RATE,
+}
 QUOTA = "backlogQuota"
 QUOTA_KINDS = ("destination_storage", "message_age")
 
@@ -104,7 +115,7 @@ def _broker_default(policy: str) -> object:
     """Return the broker's default of a policy, if it is one value."""
     meaning = POLICIES[policy].meaning
     if not isinstance(meaning, str):
-        return NOTHING_SET
+        return BROKER_DEFAULTS.get(policy, NOTHING_SET)
     value = getattr(DEFAULT_POLICIES, meaning)
     return value.value if isinstance(value, Enum) else value
 
