@@ -79,9 +79,9 @@ class Identities:
             "access.anonymous": "anonymous",
             "access.super-users": "User:localhost;User:superUser;User:admin",
             "access.users-file": users,
-            "access.token-key": self.secret,
+            "access.token-key": private_copy(self.secret, folder),
             "tls.certificate": self.certificates / "broker-cert.pem",
-            "tls.key": self.certificates / "broker-key.pem",
+            "tls.key": private_copy(self.certificates / "broker-key.pem", folder),
             "tls.client-ca": self.certificates / "cacert.pem",
             "tls.client-certificates": "optional",
             "tls.principal-rules": "RULE:^.*?CN=([^,]+).*$/$1/,DEFAULT",
@@ -121,6 +121,14 @@ class Identities:
         }
 
 
+def private_copy(file: Path, folder: Path) -> Path:
+    """Return a copy that only its owner may read, as the server wants."""
+    copy = folder / file.name
+    copy.touch(mode=0o600)
+    copy.write_bytes(file.read_bytes())
+    return copy
+
+
 def identities(suite: str, folder: Path) -> Identities:
     """The identities of a suite; a token is put where the Python suite reads one."""
     root = folder.absolute()
@@ -155,11 +163,12 @@ def server(name: str, known: Identities | None) -> Iterator[str]:
             stop = real.kill9
         else:
             listen = {"pulsar": f"{HOST}:6650", "http": f"{HOST}:8080"}
-            settings = {}
+            settings: dict[str, object] = {}
             if known:
                 listen |= {"pulsar-ssl": f"{HOST}:6651", "https": f"{HOST}:8443"}
+                settings = {"pulsar.max-message": "1MiB", "subscriptions.check-every": "5s"}
                 advertised = {"pulsar": "localhost:6650", "pulsar-ssl": "localhost:6651"}
-                settings = {f"advertise.{each}": name for each, name in advertised.items()}
+                settings |= {f"advertise.{each}": name for each, name in advertised.items()}
                 settings |= known.of_trilogue(folder)
             ours = start_server(folder / "data", listen=listen, settings=settings)
             stop = ours.kill9
@@ -187,11 +196,12 @@ def wait_until_ready(real: RealPulsar) -> None:
 
 
 def make_tenants(known: Identities | None) -> None:
-    admins = ["anonymous"] if known else []
     for namespace, role in NAMESPACES.items():
-        tenant = {"adminRoles": admins, "allowedClusters": ["standalone"]}
-        admins = [] if namespace == "public/default-2" else admins
-        send("PUT", f"tenants/{namespace.split('/')[0]}", known, tenant)
+        tenant = namespace.split("/")[0]
+        admins = ["anonymous"] if known and tenant == "public" else []
+        for method in ("PUT", "POST"):  # it may exist
+            body = {"adminRoles": admins, "allowedClusters": ["standalone"]}
+            send(method, f"tenants/{tenant}", known, body)
         send("PUT", f"namespaces/{namespace}", known, {"replication_clusters": ["standalone"]})
         if known:
             granted = f"namespaces/{namespace}/permissions/{role}"

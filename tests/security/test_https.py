@@ -109,6 +109,23 @@ def test_lookups_name_the_addresses_with_tls(node):
     assert cluster["serviceUrlTls"] == f"https://{node.doors['https']}"
 
 
+def test_transaction_coordinators_are_found_by_who_may_see_no_topic_of_the_system(node):
+    assign = "persistent/pulsar/system/transaction_coordinator_assign"
+
+    for path in (f"/lookup/v2/topic/{assign}", f"/lookup/v2/topic/{assign}-partition-0"):
+        found = node.get(path, common_name="bob").json()
+        assert found["brokerUrlTls"] == f"pulsar+ssl://{node.doors['pulsar-ssl']}"
+    count = node.get(f"/admin/v2/{assign}/partitions", common_name="bob").json()
+    assert count == {"partitions": 1, "deleted": False}
+    for path in (
+        f"/lookup/v2/topic/{assign}-partition-1",
+        f"/admin/v2/{assign}/stats",
+        "/lookup/v2/topic/persistent/pulsar/system/other",
+    ):
+        assert node.get(path, common_name="bob").status_code == 403
+    assert node.get(f"/lookup/v2/topic/{assign}").status_code == 401
+
+
 def test_a_pulsar_client_looks_up_over_https_and_connects_with_tls(node):
     files = node.authority.issue("looker", common_name="bob")
     client = pulsar.Client(

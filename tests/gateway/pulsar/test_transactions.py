@@ -128,8 +128,11 @@ async def test_the_end_may_be_repeated_but_not_changed():
         await send_in(peer, txn, b"0")
         assert await end(peer, txn) is None
 
-        assert await end(peer, txn) is None
-        assert await end(peer, txn, ABORT) == ServerError.InvalidTxnStatus
+        other = await rig.connected()  # who may have missed the answer
+        assert await end(other, txn, ABORT) == ServerError.InvalidTxnStatus
+        assert await end(other, txn) is None
+        for who in (peer, other):
+            assert await end(who, txn) == ServerError.TransactionNotFound
         before = rig.broker.cluster.topic(rig.name("t")).partitions[0].log.end_offset
         peer.send(1, 5, b"late", **txn)
         receipt = await peer.answer("send_receipt")
@@ -447,7 +450,7 @@ async def test_a_pulsar_client_takes_part_in_a_kafka_producers_transaction():
         (found,) = await received(peer)
         assert payload(found.section) == b"1"
         assert mark(rig) == 1
-        assert await end(peer, txn) is None
+        assert await end(await rig.connected(), txn) is None
         repeated = kafka.end("k", identity, commit=True, bumps=True)
         await settle()
         assert repeated.result() == (identity.producer_id, 2)
@@ -470,7 +473,8 @@ async def test_kafka_joins_a_pulsar_transaction_and_never_begins_one():
         await settle()
 
         assert await end(peer, txn) is None
-        assert await end(peer, txn, ABORT) == ServerError.InvalidTxnStatus
+        other = await rig.connected()
+        assert await end(other, txn, ABORT) == ServerError.InvalidTxnStatus
         with pytest.raises(InvalidTransactionState):
             kafka.add_partitions(name, identity, [partition.partition_id])
         with pytest.raises(InvalidTransactionState):

@@ -9,17 +9,26 @@ How names with a domain and `-partition-<n>` are resolved (broker/names.py parse
     no such topic       UnknownTopic, or created if the policy UnknownTopic, or created if the
                         allows it: unnumbered by default       policy's number is above 2
 
-Non-persistent topics (`non-persistent://`) are not served.
+Non-persistent topics (`non-persistent://`) are not served. The topic by which clients find
+transaction coordinators does not exist: its lookups and partition count are answered to everyone.
 """
 
 from __future__ import annotations
 
 from trilogue.broker.broker import Broker
 from trilogue.broker.errors import NotServed, PartitionRequired, UnknownNamespace, UnknownTopic
-from trilogue.broker.names import PulsarName
+from trilogue.broker.names import PulsarName, parse_pulsar
 from trilogue.broker.topics.cluster import Cluster, NewTopic
 from trilogue.broker.topics.partition import Partition
 from trilogue.broker.topics.topic import Topic
+
+COORDINATORS = 1
+COORDINATOR_TOPIC = parse_pulsar("persistent://pulsar/system/transaction_coordinator_assign")
+
+
+def is_coordinator_topic(name: PulsarName) -> bool:
+    """Whether a name is of the topic by which clients find transaction coordinators."""
+    return name.topic == COORDINATOR_TOPIC.topic and (name.partition or 0) < COORDINATORS
 
 
 def find_partition(cluster: Cluster, name: PulsarName) -> tuple[Topic, Partition]:

@@ -309,7 +309,7 @@ class Policy(msgspec.Struct, frozen=True):
         if self.refused:
             raise InvalidSetting(f"{self.name}: {self.refused}")
         try:
-            read = msgspec.convert(value, self.kind)
+            read = msgspec.convert(value, self.kind, strict=False)
         except msgspec.ValidationError as error:
             raise InvalidSetting(f"{self.name}: {error}") from error
         self.fields_of(read)

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -28,6 +29,7 @@ from typing import Any, NamedTuple, Protocol
 from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.broker.access.client_access import ClientAccess
 from trilogue.broker.errors import NotAllowed
+from trilogue.broker.transactions.pulsar_transactions import TxnId
 from trilogue.gateway.connection import MultiplexedConnection
 from trilogue.gateway.listener_security import ListenerSecurity
 from trilogue.gateway.pulsar.compaction import CompactedTopics
@@ -49,6 +51,7 @@ log = logging.getLogger(__name__)
 
 SEND = BaseCommand.SEND
 CLOSED_IDS_MAX = 1_000
+ENDED_MAX = 100  # transactions
 METADATA_FREE = 1_024  # of one producer or consumer: bounded by how many there may be
 
 TYPES: dict[str, int] = {command.field: command.type for command in COMMANDS}
@@ -118,6 +121,7 @@ class PulsarConnection(MultiplexedConnection):
         self.watches: dict[int, TopicWatch] = {}
         self.closing: dict[int, asyncio.Future[None]] = {}  # producers whose receipts are due
         self.closed_producers: dict[int, None] = {}  # recently
+        self.ended_transactions: deque[TxnId] = deque(maxlen=ENDED_MAX)  # the client knows
         self.on_close: list[Callable[[], None]] = []
         self._rows = rows
         self._handle_send = rows[SEND].handler

@@ -18,7 +18,7 @@ from typing import Final, Protocol
 
 from trilogue.broker.access.authorizer import Operation, Resource, ResourceKind
 from trilogue.broker.cursors.cursor_facts import NOTHING_BELOW
-from trilogue.broker.errors import AccessDenied, NotAllowed
+from trilogue.broker.errors import AccessDenied, NotAllowed, UnknownTransaction
 from trilogue.broker.promise import Promise
 from trilogue.broker.topics.lookup import find_partition
 from trilogue.broker.transactions.coordinator import ProducerIdentity
@@ -126,10 +126,16 @@ def handle_add_subscription(
 def handle_end_txn(
     connection: PulsarConnection, command: CommandEndTxn, _frame: memoryview
 ) -> None:
-    """Commit or abort a transaction."""
+    """Commit or abort a transaction.
+
+    Who repeats the request on another connection may have missed the answer and gets it again; on
+    the same one the transaction does not exist any more, as at a real broker.
+    """
     answer, request_id = "endTxnResponse", command.request_id
     try:
         txn_id = find_authorized(connection, command.txnid_most_bits, command.txnid_least_bits)
+        if txn_id in connection.ended_transactions:
+            raise UnknownTransaction(f"transaction {txn_id} has ended")
         promise = connection.gateway.broker.pulsar_transactions.end(
             txn_id, commit=command.txn_action == TxnAction.COMMIT
         )
@@ -140,7 +146,12 @@ def handle_end_txn(
         "txnid_least_bits": command.txnid_least_bits,
         "txnid_most_bits": command.txnid_most_bits,
     }
-    _answer_later(connection, promise, answer, request_id, lambda _: ids)
+
+    def end(_: ProducerIdentity) -> dict[str, int]:
+        connection.ended_transactions.append(txn_id)
+        return ids
+
+    _answer_later(connection, promise, answer, request_id, end)
 
 
 def find_authorized(connection: PulsarConnection, most: int, least: int) -> TxnId:

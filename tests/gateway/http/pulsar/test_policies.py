@@ -173,3 +173,16 @@ def test_a_message_waits_for_its_time(admin: Admin, client: pulsar.Client, topic
     assert consumer.receive(2_000).data() == b"now"
     producer.close()
     consumer.close()
+
+
+def test_numbers_may_be_texts(admin: Admin):
+    """Go's suite sends them, and a real broker takes them."""
+    path = "/admin/v2/namespaces/public/default/backlogQuota"
+    quota = {"limit": "10240", "policy": "producer_request_hold"}
+
+    assert admin("POST", path, quota)[0] == 204
+
+    stored = admin.get("/admin/v2/namespaces/public/default/backlogQuotaMap")
+    assert stored["destination_storage"]["limitSize"] == 10_240
+    assert admin("POST", path, quota | {"limit": "many"})[0] in {400, 412}
+    admin("DELETE", path)

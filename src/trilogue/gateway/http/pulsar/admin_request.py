@@ -123,9 +123,12 @@ class AdminRequest(AuthorizedRequest):
     # -- what it carries
 
     def json(self, kind: type[T]) -> T:
-        """Return the body as JSON of this type; raises HttpError 400."""
+        """Return the body as JSON of this type; raises HttpError 400.
+
+        Numbers may be texts, as a real broker (Jackson) takes them, and Go's client sends limits.
+        """
         try:
-            return msgspec.json.decode(self.body, type=kind)
+            return msgspec.json.decode(self.body, type=kind, strict=False)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise HttpError(400, f"the body cannot be read: {error}") from error
 
@@ -216,13 +219,17 @@ Answering = Callable[[AdminRequest], Awaitable[Reply]]
 
 
 class AdminRoute(msgspec.Struct, frozen=True):
-    """One path: its methods, its handler, and the access it needs."""
+    """One path: its methods, its handler, and the access it needs.
+
+    With `finds_coordinators` the topic of transaction coordinators needs none.
+    """
 
     methods: str
     path: str
     handler: Handler
     resource: ResourceKind
     operation: Operation
+    finds_coordinators: bool = False
 
     def below(self, prefix: str) -> AdminRoute:
         """Return the same route under a longer path."""

@@ -11,7 +11,7 @@ import msgspec
 from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.broker.errors import InvalidSetting, UnknownNamespace
 from trilogue.broker.names import check_tenant
-from trilogue.broker.topics.lookup import check_persistent
+from trilogue.broker.topics.lookup import check_persistent, is_coordinator_topic
 from trilogue.broker.topics.namespaces import Tenant
 from trilogue.gateway.http.pulsar.admin_request import AdminRequest, AdminRoute, Reply
 from trilogue.gateway.http.pulsar.namespaces import BUNDLE
@@ -230,6 +230,8 @@ def _check_lookup(request: AdminRequest) -> None:
     listener = listener or request.http.headers.get("x-pulsar-listenername")
     if listener:
         raise HttpError(404, f"there is no listener {listener[:60]!r}")
+    if is_coordinator_topic(name):
+        return
     if not request.broker.namespaces.exists(name.topic.namespace_name):
         raise HttpError(404, "Namespace not found")
 
@@ -239,7 +241,12 @@ def lookup_routes(prefix: str) -> list[AdminRoute]:
     kind, describe = ResourceKind.TOPIC, Operation.DESCRIBE
     return [
         AdminRoute(
-            "GET", f"{prefix}/{word}/{{domain}}/{place}/{{topic}}{end}", handler, kind, describe
+            "GET",
+            f"{prefix}/{word}/{{domain}}/{place}/{{topic}}{end}",
+            handler,
+            kind,
+            describe,
+            finds_coordinators=True,
         )
         for word, place in LOOKUP_PLACES
         for end, handler in (("", look_up_topic), ("/bundle", look_up_bundle))

@@ -22,7 +22,12 @@ from trilogue.broker.access.granted_actions import GrantedActions, without_opera
 from trilogue.broker.errors import InvalidName, TopicExists, UnknownTopic
 from trilogue.broker.names import TopicName
 from trilogue.broker.topics.delete_records import delete_records
-from trilogue.broker.topics.lookup import check_auto_create, check_persistent
+from trilogue.broker.topics.lookup import (
+    COORDINATORS,
+    check_auto_create,
+    check_persistent,
+    is_coordinator_topic,
+)
 from trilogue.broker.topics.policies import (
     PERMISSIONS,
     PROPERTIES,
@@ -146,6 +151,8 @@ async def find_or_create_topic(request: AdminRequest) -> Topic:
 
 async def get_partitions(request: AdminRequest) -> object:
     """Return the number of partitions; 0 for a topic that is not partitioned."""
+    if is_coordinator_topic(request.name):
+        return {"partitions": COORDINATORS, "deleted": False}
     try:
         topic = request.topic
     except UnknownTopic:
@@ -444,7 +451,14 @@ def routes(one: str) -> list[AdminRoute]:
     """Return the routes of topics, below the path of one."""
     return [
         *(
-            AdminRoute(methods, one + path, handler, KIND, operation)
+            AdminRoute(
+                methods,
+                one + path,
+                handler,
+                KIND,
+                operation,
+                finds_coordinators=handler is get_partitions,
+            )
             for methods, path, handler, operation in PATHS
         ),
         *(route.below(one) for route in topic_policy_routes()),

@@ -17,8 +17,10 @@ from trilogue.broker.access.authorizer import Operation, Resource, ResourceKind
 from trilogue.broker.errors import AccessDenied, NotServed, PartitionRequired, UnknownTopic
 from trilogue.broker.names import PulsarName, parse_pulsar
 from trilogue.broker.topics.lookup import (
+    COORDINATORS,
     check_auto_create,
     check_persistent,
+    is_coordinator_topic,
     numbered_partition_count,
 )
 from trilogue.gateway.pulsar.connection import PulsarConnection
@@ -30,9 +32,6 @@ from trilogue.wire.pulsar.pulsar_pb2 import (
     CommandPartitionedTopicMetadataResponse,
 )
 
-COORDINATORS = 1
-_ASSIGN = "persistent://pulsar/system/transaction_coordinator_assign"
-COORDINATOR_TOPICS = {_ASSIGN, *(f"{_ASSIGN}-partition-{each}" for each in range(COORDINATORS))}
 CONNECT = CommandLookupTopicResponse.Connect
 LOOKUP_FAILED = "lookupTopicResponse", CommandLookupTopicResponse.Failed
 SUCCESS = CommandPartitionedTopicMetadataResponse.Success
@@ -51,14 +50,11 @@ def parse_authorized(
     """
     name = parse_pulsar(spelled)
     check_persistent(name)
+    if operation is Operation.DESCRIBE and is_coordinator_topic(name):
+        return name
     if not connection.is_allowed(operation, ResourceKind.TOPIC, name.topic):
         raise AccessDenied(operation, Resource(ResourceKind.TOPIC, str(name.topic)))
     return name
-
-
-def is_coordinator_topic(spelled: str) -> bool:
-    """Whether a name is of the topic by which clients find transaction coordinators."""
-    return spelled in COORDINATOR_TOPICS
 
 
 def handle_lookup(
@@ -66,8 +62,7 @@ def handle_lookup(
 ) -> None:
     """Send this broker's address, whether the topic exists (yet) or not."""
     try:
-        if not is_coordinator_topic(command.topic):
-            parse_authorized(connection, command.topic, Operation.DESCRIBE)
+        parse_authorized(connection, command.topic, Operation.DESCRIBE)
         if command.advertised_listener_name:
             raise NotServed(f"there is no listener {command.advertised_listener_name[:60]!r} here")
     except EXPECTED as problem:
@@ -87,13 +82,13 @@ def handle_partitioned_metadata(
     connection: PulsarConnection, command: CommandPartitionedTopicMetadata, _frame: memoryview
 ) -> Coroutine[Any, Any, None] | None:
     """Send the number of partitions of a topic; 0 for one without numbered partitions."""
-    if is_coordinator_topic(command.topic):
-        _send_count(connection, command.request_id, COORDINATORS)
-        return None
     try:
         name = parse_authorized(connection, command.topic, Operation.DESCRIBE)
     except EXPECTED as problem:
         _send_failure(connection, PARTITIONS_FAILED, command.request_id, problem)
+        return None
+    if is_coordinator_topic(name):
+        _send_count(connection, command.request_id, COORDINATORS)
         return None
     topic = connection.gateway.broker.cluster.find_topic(name.topic)
     if topic is None:
