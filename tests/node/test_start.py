@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.server import LISTENERS, clean_environment
+from trilogue.cli.compiled_modules import COMPILED_MODULES
 
 OURS_AT_MOST = 405  # modules; 0.25 ms of CPU each
 MESSAGES = {
@@ -107,3 +108,7 @@ def test_a_start_loads_few_modules(loaded: list[str]):
 @pytest.mark.parametrize("name", [name for name in HEAVY if name.startswith("trilogue")])
 def test_a_heavy_module_of_ours_exists(name: str):
     assert source_of(name).is_dir() or source_of(name).with_suffix(".py").exists()
+
+
+def test_doctor_imports_no_module_that_it_reports():
+    assert set(run_python(VERB, "doctor").split()).isdisjoint(COMPILED_MODULES)

@@ -23,6 +23,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     elif sys.argv[1:2] and sys.argv[1][0] != "-" and sys.argv[1] not in SERVING:
         _run_and_exit(sys.argv[1:])
     else:
+        if sys.argv[1:2] == ["serve"]:
+            gc.disable()  # a start makes no garbage; garbage_collector.configure enables it
         _run(sys.argv[1:])
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from typing import TYPE_CHECKING
 
 import typer
@@ -38,7 +37,6 @@ def serve(
     secure: SecureOption = False,
 ) -> None:
     """Run a server. SIGTERM, SIGHUP or Ctrl-C drains it; a second one skips the last flush."""
-    gc.disable()  # a start makes no garbage; garbage_collector.configure enables it
 
     def read_settings() -> Settings:
         return settings_from(
