@@ -218,8 +218,17 @@ class Partition:
             self.producers.write(header, base_offset, append_time_ms, now_ms, durable_end)
         return AppendResult(base_offset, append_time_ms, False, self.acks_from_memory)
 
-    def append_sent(self, records: memoryview, clock: Callable[[], int]) -> AppendResult:
-        """Append as `append` does, but faster for batches without producer id or validation."""
+    def append_sent(
+        self,
+        records: memoryview,
+        clock: Callable[[], int],
+        check_transaction: Callable[[int, EntryHeader], None] | None = None,
+    ) -> AppendResult:
+        """Append as `append` does, but faster for batches without producer id or validation.
+
+        `check_transaction` gets the partition's id and the header of a transactional batch, and
+        raises BrokerError if it does not belong to an ongoing transaction.
+        """
         if len(records) > self.plain.size_max:
             return self.append(records, now_ms=clock())
         try:
@@ -227,7 +236,15 @@ class Partition:
         except EntryError as error:
             raise convert_entry_error(error, records) from error
         if header.producer_id >= 0 or header.attributes & TRANSACTIONAL:
-            return self.append(records, now_ms=clock(), validated=ValidatedBatch(records, header))
+            in_transaction = bool(check_transaction and header.attributes & TRANSACTIONAL)
+            if check_transaction is not None and in_transaction:
+                check_transaction(self.log.partition_id, header)
+            return self.append(
+                records,
+                now_ms=clock(),
+                validated=ValidatedBatch(records, header),
+                in_transaction=in_transaction,
+            )
         try:
             return _tuple_new(AppendResult, (self.log.append(records, header), -1, False, False))
         except LogError as error:

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.gateway.kafka.produce.test_produce import only, request
 from tests.gateway.kafka.rig import Rig, batch, settle
+from tests.gateway.kafka.transactions.test_transactions import (
+    INVALID_EPOCH,
+    INVALID_STATE,
+    TOPIC,
+    Writer,
+)
 from tests.gateway.loop import on_loop
+from trilogue.broker.access.authorizer import Operation, ResourceKind
+from trilogue.gateway.kafka.connection import KafkaConnection
+from trilogue.wire.kafka.errors import ErrorCode
 
 
 @on_loop
@@ -21,3 +32,47 @@ async def test_a_frame_cut_behind_what_is_known_goes_the_long_way():
         await settle()
 
         assert peer.is_cut
+
+
+@on_loop
+@pytest.mark.parametrize("new", [False, True])
+async def test_batches_of_a_transaction_are_not_decoded(monkeypatch, new: bool):
+    """But what its coordinator refuses is, to be answered with the reason."""
+    decoded: list[str] = []
+    handle_request = KafkaConnection.handle_request
+
+    def note_request(connection, api, frame):
+        decoded.append(api.name)
+        handle_request(connection, api, frame)
+
+    monkeypatch.setattr(KafkaConnection, "handle_request", note_request)
+    async with Rig() as rig:
+        rig.topic(TOPIC)
+        writer = Writer(rig.peer(), new=new)
+        await writer.init()
+        for number in range(3):
+            if not new:
+                await writer.add(0)
+            before = decoded.count("Produce")
+            assert [await writer.write(f"{number} {each}") for each in "abc"] == [0, 0, 0]
+            assert decoded.count("Produce") - before == (1 if not number else 0)
+            assert not await writer.end(commit=number < 2)
+        before = decoded.count("Produce")
+        if new:
+            writer.epoch -= 1
+            assert await writer.write("of a fenced producer") == INVALID_EPOCH
+        else:
+            assert await writer.write("of no transaction") == INVALID_STATE
+        assert decoded.count("Produce") - before == 1
+
+
+@on_loop
+async def test_a_template_of_a_transactional_id_needs_access_to_it():
+    async with Rig() as rig:
+        rig.topic(TOPIC)
+        writer = Writer(rig.peer(), new=True)
+        await writer.init()
+        assert [await writer.write(each) for each in "ab"] == [0, 0]
+        rig.rules.deny(Operation.WRITE, ResourceKind.TRANSACTION, writer.name)
+
+        assert await writer.write("c") == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED

@@ -26,6 +26,7 @@ cdef class RequestTemplate:
     cdef public Py_ssize_t _start
     cdef public object _topic
     cdef public object _topic_data
+    cdef public object _transactional_id
 
     @cython.locals(parsed=tuple, index=Py_ssize_t, partitions=tuple, base_offset=int64_t,
                    append_time_ms=int64_t, log_start=int64_t, acks_from_memory=bint,

@@ -13,7 +13,7 @@ and of the response the bytes that the codec wrote, with the place of the few nu
 later request with the same prefix is answered from the template: one look-up, two reads, one write.
 The prefix ends where the codec found the partition index, the response is what the codec wrote, and
 both are compared with the codec once, when the template is learned. Whatever is not simple (an
-error, several partitions, acks 0, a transaction) is decoded.
+error, several partitions, acks 0) is decoded.
 
 Why: decoding and encoding by the codec, and the objects between, are half of what a request with
 one small record costs (docs/decisions/0015). Compiled (request_template.pxd adds the types);
@@ -30,8 +30,10 @@ import cython
 from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.broker.errors import BrokerError
 from trilogue.broker.topics.topic import Topic
+from trilogue.broker.transactions.coordinator import ProducerIdentity
 from trilogue.gateway.kafka import response_frames
 from trilogue.gateway.kafka.produce.produce import (
+    ADDS_SINCE,
     MESSAGE_SETS_UNTIL,
     ZSTD_SINCE,
     downgrade_error_code,
@@ -53,7 +55,10 @@ if not cython.compiled:  # request_template.pxd imports the compiled version
     from trilogue.wire.memory import bytes_of, copy, new_bytes, room_of, signed32, uint32_at
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from trilogue.broker.access.client_access import ClientAccess
+    from trilogue.entry.entry import EntryHeader
     from trilogue.gateway.kafka.api_table import VersionedApi
     from trilogue.gateway.kafka.context import CommitReply, GatewayContext
 
@@ -63,7 +68,7 @@ PREFIX_AT = 8  # after API key, version and correlation id
 NO_TAGS = b"\0\0\0"  # of the partition, the topic and the request
 FLEXIBLE = table(ProduceRequest).flexible
 LOG_START_SINCE = 5
-WRITE, TOPIC = Operation.WRITE, ResourceKind.TOPIC
+WRITE, TOPIC, TRANSACTION = Operation.WRITE, ResourceKind.TOPIC, ResourceKind.TRANSACTION
 
 _THROTTLE = Struct(">i").pack_into
 _TAGS_SIZE = len(NO_TAGS)
@@ -94,6 +99,7 @@ class RequestTemplate:
         "_start",
         "_topic",
         "_topic_data",
+        "_transactional_id",
         "client_id",
     )
 
@@ -103,8 +109,11 @@ class RequestTemplate:
         topic: Topic,
         topic_data: TopicProduceData,
         start: int,
+        *,
         client_id: str | None = None,
+        transactional_id: str | None = None,
     ) -> None:
+        self._transactional_id = transactional_id
         self.client_id = client_id  # whose requests these are: a part of the prefix
         self._api = api
         self._topic = topic
@@ -132,9 +141,7 @@ class RequestTemplate:
         that acknowledges from memory.
         """
         parsed = self.parse(frame) if api is self._api else None
-        if parsed is None or not (
-            gateway.allows_all or sender.access.can_see(WRITE, TOPIC, self._resource)
-        ):
+        if parsed is None or not (gateway.allows_all or self._is_allowed(sender.access)):
             return None
         index, records = parsed
         partitions = self._topic.partitions
@@ -148,7 +155,10 @@ class RequestTemplate:
             if base_offset < 0:
                 if partition.needs_validation or partition.rates is not None:
                     return None
-                appended = partition.append_sent(records, gateway.now_ms)
+                check = None
+                if self._transactional_id is not None:
+                    check = self._make_check(gateway, self._transactional_id)
+                appended = partition.append_sent(records, gateway.now_ms, check)
                 base_offset, append_time_ms, _, acks_from_memory = appended
         except BrokerError:
             return None  # the handler decodes and refuses it, with the reason
@@ -159,6 +169,24 @@ class RequestTemplate:
         if acks_from_memory:
             return response
         return response, self.encode_refusal, correlation_id, index
+
+    def _is_allowed(self, access: ClientAccess) -> bool:
+        """Whether a client may write to the topic, and use the transactional id if there is one."""
+        name = self._transactional_id
+        return access.can_see(WRITE, TOPIC, self._resource) and (
+            name is None or access.can_see(WRITE, TRANSACTION, name)
+        )
+
+    def _make_check(self, gateway: GatewayContext, name: str) -> Callable[[int, EntryHeader], None]:
+        """Return what checks a batch of a transactional id's transaction."""
+        check_produce = gateway.broker.transactions.check_produce
+        adds = self._api.version >= ADDS_SINCE
+
+        def check(partition_id: int, header: EntryHeader) -> None:
+            identity = ProducerIdentity(header.producer_id, header.producer_epoch)
+            check_produce(name, identity, partition_id, adds=adds)
+
+        return check
 
     def parse(self, frame: memoryview) -> tuple[int, memoryview] | None:
         """Return the partition's index and its records, if the rest of the frame is as expected."""
@@ -273,7 +301,14 @@ class RequestTemplates:
         (data,) = topic_data.partition_data
         known = TopicProduceData(name=topic_data.name, topic_id=topic_data.topic_id)
         header, _ = decode_request_header(frame)
-        template = RequestTemplate(api, topic, known, start, header.client_id)
+        template = RequestTemplate(
+            api,
+            topic,
+            known,
+            start,
+            client_id=header.client_id,
+            transactional_id=request.transactional_id,
+        )
         if template.parse(frame) != (data.index, data.records):
             return False
         if template.write_response(9, 3, 5, 6, 7) != template.encode_response(3, 9, (5, 6, 7)):
