@@ -4,6 +4,7 @@
     basic    `user:password`
     tls      the certificate that the client showed to the TLS listener
     none     the anonymous user, where `access.anonymous` names one; a certificate alone is no login
+    others   the anonymous user, too, as at a real broker
 
 A proxy connects as itself and names its client in `original_principal`, with that client's own
 credentials or without. Only the users of `pulsar.proxy-roles` may do so, and they have to. Whatever
@@ -86,11 +87,11 @@ async def verify_credentials(gateway: PulsarServices, credentials: Credentials, 
         if credentials.certificate is None:
             raise refuse(gateway, host, method, "no client certificate with a principal")
         return credentials.certificate
+    if gateway.anonymous:
+        return Login(Principal(USER, gateway.anonymous), NO_METHOD)
     if method != NO_METHOD:
         raise refuse(gateway, host, method, "the method is not served: token, basic, tls")
-    if not gateway.anonymous:
-        raise refuse(gateway, host, method, "credentials are needed: a token or a password")
-    return Login(Principal(USER, gateway.anonymous), NO_METHOD)
+    raise refuse(gateway, host, method, "credentials are needed: a token or a password")
 
 
 async def log_in(gateway: PulsarServices, command: CommandConnect, stream: Stream) -> ClientLogin:
