@@ -139,6 +139,7 @@ def test_a_page_changes_nothing_although_the_browser_has_a_login(secured):
         assert response.status_code == 403
 
 
+@pytest.mark.full
 def test_many_failures_are_refused_unchecked_and_a_known_password_is_not(tmp_path):
     with (
         start_server(tmp_path / "data", settings=make_files(tmp_path)) as server,

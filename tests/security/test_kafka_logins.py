@@ -185,6 +185,7 @@ def test_the_session_of_a_token_is_renewed(node: Secured, allowed: str):
     assert send(config, allowed) == ""
 
 
+@pytest.mark.full
 def test_a_certificate_is_a_principal_and_a_foreign_one_is_refused(node: Secured, allowed: str):
     mine = node.authority.issue("client", common_name="ALICE")
     theirs = node.stranger.issue("thief", common_name="ALICE")

@@ -143,6 +143,7 @@ def test_the_token_of_a_deleted_user_is_refused_and_its_connection_ends(node):
     client.close()
 
 
+@pytest.mark.full
 def test_a_client_renews_its_token_when_it_is_challenged(node):
     made = []
 

@@ -42,6 +42,7 @@ from trilogue.log.segments.segment_info import (
 # ── what is kept ──────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.full
 @settings(deadline=None, max_examples=60)
 @given(entries=logs(partitions=5, entries=40), data=st.data())
 def test_every_offset_reads_the_same_after_a_merge(entries: list[Sample], data: st.DataObject):

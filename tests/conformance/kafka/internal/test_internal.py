@@ -163,6 +163,7 @@ def test_a_copy_is_what_a_consumer_reads_with_markers_and_open_transactions(worl
     assert {batch.producer_id for batch in before} > {-1}
 
 
+@pytest.mark.full
 def test_a_second_copy_after_a_kill_is_the_same_to_the_byte(world: World):
     before = world.copies["mixed"].log
 
