@@ -77,7 +77,7 @@ def test_modules_and_functions_fit_their_limits(path: Path):
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=name)
-def test_every_module_says_what_it_is_for(path: Path):
+def test_every_module_has_a_docstring(path: Path):
     assert ast.get_docstring(ast.parse(path.read_text()))
 
 

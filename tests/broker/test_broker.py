@@ -91,7 +91,7 @@ def test_producer_ids_are_never_given_twice(room: Room):
     assert identities[0] == ProducerIdentity(identities[0].producer_id, 0)
 
 
-def test_a_lack_of_ids_is_told_as_what_it_is():
+def test_lack_of_ids_raises_producer_ids_exhausted():
     def allocate(kind: str) -> int:
         raise NoIdsLeft(kind)
 
@@ -124,9 +124,7 @@ def test_a_snapshot_has_positions_and_producers_that_are_durable(room: Room, par
     assert room.broker.snapshot() == []
 
 
-def test_what_was_snapshotted_and_what_was_replayed_is_there_after_a_start(
-    room: Room, partition_id: int
-):
+def test_snapshot_and_replay_restore_the_broker_after_a_start(room: Room, partition_id: int):
     partition = topic_of(room).partition(0)
     partition.append(batch(2, producer=(9, 0, 0)), now_ms=0)
     room.broker.commit(KAFKA, "g", [CursorMove(partition_id, 1)])
@@ -155,7 +153,7 @@ def test_what_was_snapshotted_and_what_was_replayed_is_there_after_a_start(
     assert len(back.broker.producers) == 2
 
 
-def test_what_belongs_to_deleted_partitions_is_passed_over_and_its_rows_removed():
+def test_restore_ignores_deleted_partitions_and_removes_their_rows():
     gone = 4_711
     mark = ProducerMark(gone, 8, 2, 0, 0, ())
     moves = CursorMoves(KAFKA, "g", 3, [CursorMove(gone, 4)])

@@ -16,7 +16,7 @@ def test_every_reason_is_listed_once():
     }
 
 
-def test_a_denial_says_what_was_denied():
+def test_access_denied_names_operation_and_resource():
     error = errors.AccessDenied(Operation.ALTER, CLUSTER)
 
     assert str(error) == "alter on cluster 'cluster' is denied"

@@ -68,7 +68,7 @@ def test_a_cursor_move_has_these_bytes():
     )
 
 
-def test_a_cursor_move_that_says_how_long_has_these_bytes():
+def test_cursor_move_with_retention_has_these_bytes():
     assert (
         encode_moves(KEPT_MOVES)
         .hex(" ")
@@ -148,7 +148,7 @@ PAYLOADS = [
 
 
 @pytest.mark.parametrize(("decode", "payload"), PAYLOADS)
-def test_what_is_cut_or_too_long_is_corrupt(decode, payload: bytes):
+def test_truncated_or_overlong_fact_is_corrupt(decode, payload: bytes):
     for cut in (payload + b"\0", *(payload[:size] for size in range(len(payload)))):
         with pytest.raises(CorruptLog):
             decode(cut)

@@ -87,7 +87,7 @@ def test_tubemqs_names_are_kafkas_without_the_marks_of_its_own_texts(text: str, 
 
 
 @pytest.mark.parametrize("text", [*REFUSED, "a:b", "a=b", "a#b", "a,b", "a@b"])
-def test_what_no_topic_is_called_is_refused_of_tubemqs_clients_too(text: str):
+def test_invalid_tubemq_topic_name_is_refused(text: str):
     with pytest.raises(InvalidName):
         parse_tubemq(text)
 
@@ -168,13 +168,13 @@ def test_pulsars_forms_of_a_name_are_read(text: str, name: PulsarName):
         "\xfc" * 513,
     ],
 )
-def test_what_pulsar_clients_cannot_mean_is_refused(text: str):
+def test_invalid_pulsar_topic_name_is_refused(text: str):
     with pytest.raises(InvalidName):
         parse_pulsar(text)
 
 
 @given(st.text(alphabet="ab/.-_ :=\xe90partion%", max_size=40), st.booleans())
-def test_whatever_pulsar_may_say_is_spelled_so_that_it_reads_back(text: str, domain: bool):
+def test_every_valid_pulsar_name_round_trips(text: str, domain: bool):
     try:
         name = parse_pulsar(f"persistent://{text}" if domain else text)
     except InvalidName:
@@ -196,7 +196,7 @@ def test_a_namespace_is_read_in_both_forms():
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "names.md"
 
 
-def test_the_page_of_spellings_tells_the_truth():
+def test_page_of_topic_names_matches_the_parsers():
     rows = re.findall(r"^\| ([\w, ]+) \| `([^`]+)` \| (.+) \|$", PAGE.read_text(), re.MULTILINE)
     reported = [row for row in rows if {*row[0].split(", ")} <= {"Kafka", "TubeMQ", "Pulsar"}]
     parsers = {"Kafka": parse_kafka, "TubeMQ": parse_tubemq}

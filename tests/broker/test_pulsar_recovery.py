@@ -220,7 +220,7 @@ def test_without_the_policy_a_restart_remembers_no_producer():
     assert not write(node, send("p", 5)).duplicate
 
 
-def test_what_was_remembered_goes_when_the_policy_ends():
+def test_deduplication_state_is_removed_with_the_policy():
     node = Node(1)
     create(node, DEDUPLICATED)
     write(node, send("p", 5))
@@ -232,7 +232,7 @@ def test_what_was_remembered_goes_when_the_policy_ends():
     assert len(node.broker.producers.deduplication) == 0
 
 
-def test_the_tail_says_which_formats_are_in_it():
+def test_tail_records_the_formats_of_its_entries():
     node = Node(1)
     create(node, {})
     assert node.partition(0).formats == 0

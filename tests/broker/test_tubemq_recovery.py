@@ -84,7 +84,7 @@ CHANCES = {
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_what_tubemqs_producers_were_told_is_there_to_the_byte(seed: int):
+def test_acknowledged_tubemq_messages_survive_byte_for_byte(seed: int):
     world = World(seed)
 
     for step in world.node.random.choices(list(CHANCES), list(CHANCES.values()), k=300):

@@ -27,7 +27,7 @@ ASKING = [
 
 
 @pytest.mark.parametrize("arguments", ASKING, ids=lambda one: " ".join(one[:2]))
-def test_where_no_server_answers_it_says_what_to_do(arguments):
+def test_unreachable_server_error_advises_what_to_do(arguments):
     detail = NO_SERVER.refused(*arguments, code=3)
 
     assert "no Kafka server responds at 127.0.0.1:1" in detail
@@ -67,7 +67,7 @@ def test_names_that_are_near_are_offered():
     assert suggest_names("x", ["orders"]) == ""
 
 
-def test_what_the_command_line_reads_of_the_environment_is_no_setting():
+def test_environment_variables_of_the_command_line_are_not_settings():
     load_settings(environment={"TRILOGUE_BOOTSTRAP": "a:1", "TRILOGUE_HTTP": "a:2", "HOME": "/"})
 
 

@@ -118,7 +118,7 @@ async def read_by_tubemq(server: Server) -> None:
         await consumer.confirm(await consumer.get())
 
 
-def test_without_the_http_listener_kafkas_groups_are_told_and_what_is_missing(server: Server):
+def test_subscriptions_list_without_http_lists_kafka_groups_and_warns(server: Server):
     body = Shell(server.kafka).run("subscriptions", "list", "verbs")
 
     assert "only Kafka's groups" in body.stderr
@@ -128,7 +128,7 @@ def test_without_the_http_listener_kafkas_groups_are_told_and_what_is_missing(se
     )
 
 
-def test_the_doctor_looks_at_a_server_and_writes_only_when_told(server: Server, shell: Shell):
+def test_doctor_checks_a_server_and_writes_only_with_write_option(server: Server, shell: Shell):
     looked = shell.json("doctor", "--server", server.kafka)
     wrote = shell.json("doctor", "--server", server.kafka, "--write")
 
@@ -192,9 +192,7 @@ def test_following_ends_with_the_signal(server: Server, shell: Shell):
     reading.stdout.close()
 
 
-def test_who_waits_for_lines_ends_with_the_signal_and_what_came_is_sent(
-    server: Server, shell: Shell
-):
+def test_produce_from_stdin_ends_on_sigterm_after_sending_its_lines(server: Server, shell: Shell):
     shell.run("topics", "create", "typed")
     with subprocess.Popen(
         [*command_line("produce", "typed", "-s", server.kafka)],

@@ -17,7 +17,7 @@ RESPONSE = VECTORS / "AlterClientQuotasResponse-v1-java-3.9.1.hex"
 SHELL = Shell("127.0.0.1:1")
 
 
-def test_a_request_says_itself_what_it_is():
+def test_request_frame_is_decoded_by_its_header():
     body = json.loads(SHELL.run("codec", "--frame", stdin=REQUEST.read_bytes()).stdout)
 
     assert body["header"]["client_id"] == "adminclient-1"
@@ -35,7 +35,7 @@ def test_the_length_before_a_frame_and_base64_do_not_matter():
     assert body["header"]["api_key"] == 49
 
 
-def test_a_response_is_read_as_what_was_said():
+def test_response_frame_is_decoded_by_the_given_api_and_version():
     given = RESPONSE.read_bytes()
     answer = SHELL.run("codec", "--frame", "--response", "alter_client_quotas", "1", stdin=given)
 
@@ -45,7 +45,7 @@ def test_a_response_is_read_as_what_was_said():
     )
 
 
-def test_a_body_alone_is_read_and_what_is_left_over_is_said():
+def test_body_is_decoded_and_left_over_bytes_are_reported():
     body = json.loads(SHELL.run("codec", "--decode", "heartbeat", "0", "--response",
                                 stdin="0000ff").stdout)  # fmt: skip
 
@@ -53,7 +53,7 @@ def test_a_body_alone_is_read_and_what_is_left_over_is_said():
     assert body["left_over_bytes"] == 1
 
 
-def test_what_is_cut_off_is_refused():
+def test_truncated_input_is_refused():
     assert "cut off" in SHELL.refused("codec", "--decode", "fetch", "11", stdin="0000")
     assert "is this a request" in SHELL.refused("codec", "--frame", stdin="7fff000000000001ffff")
 

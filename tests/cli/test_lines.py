@@ -80,7 +80,7 @@ def test_keys_values_and_tombstones():
         ('{"headers": "x"}', "headers"),
     ],
 )
-def test_json_that_is_none_of_ours_says_why(text, why):
+def test_invalid_json_line_is_refused_with_the_reason(text, why):
     with pytest.raises(LinesError, match=why):
         Lines(files=[], as_json=True).message(text.encode())
 
@@ -100,7 +100,7 @@ def test_options_that_contradict_each_other_are_refused(wrong):
         Lines(files=[], **wrong)
 
 
-def test_what_consume_writes_as_json_produce_takes_back():
+def test_json_lines_of_consume_are_accepted_by_produce():
     line = formatter(None, as_json=True, keys=False)(MESSAGE)
 
     assert json.loads(line)["value_base64"] == "/w=="

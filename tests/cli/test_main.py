@@ -103,7 +103,7 @@ def test_a_wrong_setting_ends_with_one_line_and_exit_code_2():
     )
 
 
-def test_reference_of_settings_is_what_the_table_says():
+def test_reference_of_settings_matches_the_settings_table():
     written = (DOCS / "settings.md").read_text()
 
     assert written == run_trilogue("config", "--markdown").stdout, (
@@ -119,7 +119,7 @@ def test_reference_of_the_command_line_names_every_verb():
     assert missing == [], "docs/reference/cli.md has a section for each verb"
 
 
-def test_doctor_says_what_runs_here(tmp_path):
+def test_doctor_reports_version_format_and_compiled_modules(tmp_path):
     (tmp_path / "format").write_text("trilogue data\nformat 1\n")
 
     result = run_trilogue("doctor", "--data", str(tmp_path), "--json")
@@ -146,7 +146,7 @@ def test_codec_prints_the_generated_code():
         (("fetch", "--way", "sideways"), "one of decode, encode, gather"),
     ],
 )
-def test_codec_refuses_what_is_not_there(arguments, message):
+def test_codec_refuses_invalid_arguments(arguments, message):
     result = run_trilogue("codec", *arguments)
 
     assert result.returncode == 2

@@ -38,6 +38,6 @@ def test_a_time_without_a_zone_is_that_of_this_machine():
 
 
 @pytest.mark.parametrize("text", ["", "-10", "-1m", "-1y", "soon", "1.5", "@", "٣", "2026-13-01"])
-def test_what_is_no_place_is_told_what_would_be_one(text):
+def test_invalid_position_error_lists_valid_forms(text):
     with pytest.raises(PositionError, match=r"expected|units"):
         parse_position(text, NOW)

@@ -7,7 +7,7 @@ import pytest
 from trilogue.cli.tables import Size, print_table, printable, spell_count, spell_size, spell_time
 
 
-def test_numbers_stand_to_the_right_and_what_is_missing_is_a_dash(capsys):
+def test_numbers_are_right_aligned_and_missing_values_are_dashes(capsys):
     rows = [{"topic": "a", "messages": 5, "size_bytes": Size(10)}, {"topic": "bcd", "messages": 12}]
 
     print_table(rows, ("topic", "messages", "size_bytes"))
@@ -25,7 +25,7 @@ def test_a_table_without_rows_has_its_head(capsys):
     assert capsys.readouterr().out == "topic  in sync\n"
 
 
-def test_what_others_called_things_does_not_steer_a_terminal(capsys):
+def test_control_characters_of_names_are_escaped(capsys):
     print_table([{"client": "\x1b[2Jx\ny"}], ("client",))
 
     assert capsys.readouterr().out.splitlines() == ["client", "\\x1b[2Jx\\ny"]

@@ -12,20 +12,20 @@ PACKAGES = ("trilogue.client.kafka", "trilogue.client.kafka.admin")
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_every_name_of_a_package_is_found_where_the_package_says(package):
+def test_every_lazy_name_of_a_package_resolves(package):
     module = importlib.import_module(package)
 
     assert [name for name in module.__all__ if getattr(module, name, None) is None] == []
 
 
-def test_what_no_package_has_is_an_attribute_error():
+def test_unknown_name_of_a_package_raises_attribute_error():
     module = importlib.import_module(PACKAGES[0])
 
     with pytest.raises(AttributeError, match="no attribute 'Postman'"):
         _ = module.Postman
 
 
-def test_a_client_that_only_asks_loads_neither_producer_nor_consumer():
+def test_client_import_loads_neither_producer_nor_consumer():
     program = (
         "import sys, trilogue.client.kafka.client, trilogue.client.kafka.admin.topics;"
         "print([name for name in sys.modules if name.startswith('trilogue.client.kafka.')"

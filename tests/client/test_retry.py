@@ -15,7 +15,7 @@ class Clock:
         return self.now
 
 
-def test_who_fails_again_and_again_is_left_alone_for_longer_and_longer():
+def test_repeated_failures_back_off_exponentially():
     clock = Clock()
     backoff = Backoff(clock, 0.05, 1.0, random.Random(1))
     assert backoff.remaining_s("a") == 0.0
@@ -32,7 +32,7 @@ def test_who_fails_again_and_again_is_left_alone_for_longer_and_longer():
     assert len(set(waits)) == len(waits)  # jitter: those who lost the same server spread out
 
 
-def test_who_worked_once_is_as_new_and_others_are_not_concerned():
+def test_success_resets_the_backoff_of_its_key_only():
     clock = Clock()
     backoff = Backoff(clock, 0.05, 1.0, random.Random(1))
     for _ in range(8):

@@ -67,7 +67,7 @@ def verdict_of(server: Trilogue, ledger: Ledger) -> Verdict:
         journal.append_old_frame,
     ],
 )
-def test_what_follows_the_last_acked_frame_is_dropped(
+def test_bytes_after_the_last_acknowledged_frame_are_dropped(
     killed: Killed, copy: Trilogue, damage: Callable[[journal.JournalFile], None]
 ):
     damage(journal.newest(copy.data))

@@ -70,7 +70,7 @@ def test_a_flipped_bit_is_corruption(ledger: Ledger, reads: Reads):
     assert ledger.verdict({0: reads}).bad == {"corrupted": 1, "lost": 1, "vanished": 1}
 
 
-def test_a_record_nobody_sent_is_a_phantom(ledger: Ledger, reads: Reads):
+def test_unsent_record_is_a_phantom(ledger: Ledger, reads: Reads):
     reads.append((10, encode(RUN, Origin(0, 0, 99), 100)))
     reads.append((11, encode(RUN, Origin(7, 0, 0), 100)))
     reads.append((12, encode(RUN, Origin(0, 3, 0), 100)))

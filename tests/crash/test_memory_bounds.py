@@ -267,7 +267,7 @@ def test_whole_large_requests_beside_half_ones_are_served(server: EveryListener,
 
 @pytest.mark.long
 @pytest.mark.timeout(240)
-def test_what_closed_connections_held_is_free_within_a_minute(tmp_path: Path, report: Report):
+def test_memory_of_closed_connections_is_free_within_a_minute(tmp_path: Path, report: Report):
     with_room = {"connections.per-address": 20_000, "connections.limit": 20_000}
     made = EveryListener(tmp_path / "data", settings=with_room)
     made.start()

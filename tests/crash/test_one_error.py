@@ -57,7 +57,7 @@ def journal_files(server: Trilogue) -> list[Path]:
 
 
 @pytest.mark.parametrize("files", [journal_files, meta_files])
-def test_an_error_that_somebody_relies_on_ends_the_server(
+def test_error_in_a_durability_call_ends_the_server(
     server: Trilogue,
     chance: random.Random,
     report: Report,

@@ -68,7 +68,7 @@ def test_a_message_that_is_missing_or_too_much_is_reported():
     assert compare_messages(WRITING, [found, found]) == ["w: 2 messages read, 1 were sent"]
 
 
-def test_a_place_that_its_writer_was_not_told_is_shown_as_such():
+def test_unknown_message_id_is_shown_as_a_question_mark():
     samples = sample_messages(WRITING, [Message(b"k", b"v", 5, 1, 8)])
 
     assert [each.message_id for each in samples.samples] == ["?", "?", "?"]

@@ -89,7 +89,7 @@ def test_equal_results_are_equal(found):
     assert found.compared == 6
 
 
-def test_one_changed_figure_in_parquet_is_said(found):
+def test_changed_figure_in_parquet_is_reported(found):
     found.rows["delay-stats"][1] = {**STATS[1], "delay_minutes": 3}
 
     messages = found.judged()
@@ -107,13 +107,13 @@ def test_a_null_is_not_a_zero(found):
     assert found.judged() != []
 
 
-def test_one_changed_figure_in_the_topic_is_said(found):
+def test_changed_figure_in_the_topic_is_reported(found):
     found.messages["delay-stats"][0] = message({**STATS[0], "seats": 56}, "day")
 
     assert "delay-stats, topic: 2 rows where the data set gives 2; 1 missing" in found.judged()[0]
 
 
-def test_windows_that_did_not_come_out_are_said(found):
+def test_missing_windows_are_reported(found):
     found.rows["delay-stats"].pop()
     found.messages["delay-stats"].pop()
 
@@ -125,7 +125,7 @@ def test_windows_that_did_not_come_out_are_said(found):
     ]
 
 
-def test_a_row_written_twice_is_said(found):
+def test_duplicate_row_is_reported(found):
     found.rows["cancellations"] *= 2
     found.messages["cancellations"] *= 2
 
@@ -135,7 +135,7 @@ def test_a_row_written_twice_is_said(found):
     assert "cancellations, topic: 2 rows" in messages[2]
 
 
-def test_no_rows_at_all_are_said(found):
+def test_missing_rows_are_reported(found):
     found.rows = {"delay-stats": [], "cancellations": []}
     found.messages = {"delay-stats": [], "cancellations": []}
 
@@ -143,7 +143,7 @@ def test_no_rows_at_all_are_said(found):
 
 
 @pytest.mark.parametrize("change", [{"key": b"EV/4309"}, {"key": None}, {"time_ms": 0}])
-def test_a_message_with_another_key_or_time_than_its_row_is_said(found, change):
+def test_message_with_a_wrong_key_or_time_is_reported(found, change):
     found.messages["cancellations"] = [found.messages["cancellations"][0]._replace(**change)]
 
     assert "cancellations, topic: 1 message with another key or time" in found.judged()[0]

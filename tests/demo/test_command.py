@@ -21,7 +21,7 @@ from trilogue.demo.steps import DemoFailed
 from trilogue.spark.session import find_java
 
 
-def test_a_folder_of_somebody_else_is_left_alone(tmp_path):
+def test_folder_with_other_files_is_refused_unchanged(tmp_path):
     (tmp_path / "thesis.txt").write_text("years of work")
 
     result = run_trilogue("demo", "--output", str(tmp_path))
@@ -32,7 +32,7 @@ def test_a_folder_of_somebody_else_is_left_alone(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
-def test_a_place_that_is_no_folder_is_said_in_a_line(tmp_path):
+def test_output_that_is_no_folder_is_refused_without_traceback(tmp_path):
     (tmp_path / "file").write_text("")
 
     result = run_trilogue("demo", "--output", str(tmp_path / "file"))
@@ -55,7 +55,7 @@ def test_its_own_folder_is_emptied_and_its_own_while_it_works(tmp_path):
             fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def test_what_is_missing_is_named_before_anything_starts(tmp_path, monkeypatch, capsys):
+def test_missing_module_is_reported_before_the_server_starts(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(verb, "CLIENT_MODULES", ("duckdb", "no_such_module"))
 
     with pytest.raises(typer.Exit) as ended:
@@ -66,7 +66,7 @@ def test_what_is_missing_is_named_before_anything_starts(tmp_path, monkeypatch, 
     assert not (tmp_path / "server.log").exists()
 
 
-def test_no_java_is_said_before_anything_starts(tmp_path, monkeypatch, capsys):
+def test_missing_java_is_reported_before_the_server_starts(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("trilogue.spark.session.find_java", lambda _: None)
 
     with pytest.raises(typer.Exit):

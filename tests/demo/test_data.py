@@ -30,7 +30,7 @@ def paths(tmp_path: Path) -> dict[str, Path]:
     return found
 
 
-def test_what_is_missing_in_the_data_set_is_null_in_the_event(paths):
+def test_missing_values_of_the_data_set_are_null(paths):
     late, cancelled = read_events(paths, ("flights",))
 
     assert json.loads(cancelled.value)["dep_time"] is None

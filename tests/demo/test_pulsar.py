@@ -22,7 +22,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield made
 
 
-def test_each_message_is_where_the_pulsar_client_was_told(server: Server):
+def test_each_message_is_at_the_id_that_the_pulsar_client_received(server: Server):
     create_topics(server.kafka, {"w": 3})
     replay = PulsarReplay(server.pulsar, "w")
     seen: list[int] = []

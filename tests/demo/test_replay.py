@@ -23,7 +23,7 @@ def numbered(topic: str, count: int) -> list[Event]:
     return [Event(topic, f"k{one}", b"%d" % one, LONG_AGO_MS + one) for one in range(count)]
 
 
-def test_what_is_replayed_is_read_back_with_keys_and_event_times(servers):
+def test_replayed_events_are_read_with_keys_and_event_times(servers):
     create_topics(servers, {"whole": 2})
     replay, seen = KafkaReplay(servers), []
 

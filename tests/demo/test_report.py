@@ -51,7 +51,7 @@ def test_everything_fits_into_80_columns_without_a_cut_or_a_wrapped_name(report)
     assert "EV ExpressJet Airlines   54,173      2,817  15,644  20.0  1,548" in text
 
 
-def test_the_small_picture_rises_with_the_delay_and_marks_what_is_not_known(report):
+def test_sparkline_rises_with_the_delay_and_marks_unknown_values(report):
     text = shown(report)
 
     lines = {
@@ -69,7 +69,7 @@ def test_steps_show_what_was_counted_and_nothing_else(report):
     assert ["windows", "by", "day", "336,785", "11,901"] in lines
 
 
-def test_a_page_stands_alone_and_escapes_what_the_data_say(report, tmp_path):
+def test_page_is_self_contained_and_escapes_data(report, tmp_path):
     page = write_page(report, draw(report, tmp_path / "delays.png"), tmp_path / "report.html")
 
     text = page.read_text()
@@ -81,7 +81,7 @@ def test_a_page_stands_alone_and_escapes_what_the_data_say(report, tmp_path):
     HTMLParser().feed(text)
 
 
-def test_a_page_of_a_result_that_differs_says_so_and_claims_nothing(report, tmp_path):
+def test_page_of_a_wrong_result_reports_the_differences(report, tmp_path):
     report.wrong = ["delay-stats, topic: 1 rows < 2"]
 
     page = write_page(report, draw(report, tmp_path / "delays.png"), tmp_path / "report.html")

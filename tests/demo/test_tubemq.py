@@ -22,7 +22,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield made
 
 
-def test_each_message_is_where_the_tubemq_client_was_told(server: Server):
+def test_each_message_is_at_the_offset_that_the_tubemq_client_received(server: Server):
     create_topics(server.kafka, {"a": 1, "b": 2})
     replay = TubeReplay(server.doors["tubemq-master"], ("a", "b"))
     seen: list[int] = []

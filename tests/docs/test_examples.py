@@ -138,14 +138,14 @@ def typist(tmp_path: Path) -> Iterator[Typist]:
 
 
 @pytest.mark.parametrize("page", QUICK)
-def test_a_page_does_what_it_says(typist: Typist, page: str):
+def test_examples_of_a_page_run(typist: Typist, page: str):
     typist.type(ROOT / page)
 
 
 @pytest.mark.spark
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("page", SPARK)
-def test_a_page_with_spark_does_what_it_says(
+def test_examples_of_a_page_with_spark_run(
     typist: Typist, page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """The reader has a Java; where this machine has none it is the one from PyPI."""

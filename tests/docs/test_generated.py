@@ -26,7 +26,7 @@ def test_every_maker_is_requested_somewhere():
     assert set(MAKERS) == wanted
 
 
-def test_what_people_wrote_around_a_part_stays():
+def test_text_around_a_generated_part_stays():
     text = "before\n<!-- generated: a (by hand) -->\nold\n<!-- end of a -->\nafter\n"
 
     filled = fill(text, {"a": lambda: "new"})

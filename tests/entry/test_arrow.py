@@ -184,7 +184,7 @@ def test_an_abort_before_the_first_offset_ends_there(room: Room):
     assert [row["offset"] for row in rows] == [6, 7]
 
 
-def test_log_append_time_is_told_row_by_row(room: Room):
+def test_log_append_time_is_set_per_row(room: Room):
     records, _ = chain(12)
     stamped = bytearray(build_batch(records[4:8]))
     set_log_append_time(stamped, 1000)
@@ -326,7 +326,7 @@ def test_sequences_go_on_from_entry_to_entry(room: Room):
     assert len(headers) > 2
 
 
-def test_what_a_row_does_not_say_is_null_and_now(room: Room):
+def test_missing_columns_are_null_and_the_current_time(room: Room):
     batch = pa.record_batch({"value": pa.array(["text", None], pa.string())})
 
     (entry,) = room.arrow.build_from_arrow(batch, 0, 1000, timestamp_ms=777)

@@ -50,7 +50,7 @@ payloads = st.binary(max_size=300) | st.builds(
 
 @pytest.mark.parametrize("codec", CODECS)
 @given(data=payloads)
-def test_what_is_compressed_comes_back(codec: int, data: bytes):
+def test_compression_round_trips(codec: int, data: bytes):
     assert bytes(decompress(codec, compress(codec, data), len(data))) == data
 
 
@@ -69,7 +69,7 @@ def test_we_read_what_others_compress(codec: Codec, pack, data: bytes):
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_what_does_not_compress_stays_readable(codec: int):
+def test_incompressible_data_round_trips(codec: int):
     data = os.urandom(300_000)
 
     assert bytes(decompress(codec, compress(codec, data), len(data))) == data

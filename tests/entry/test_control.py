@@ -64,7 +64,7 @@ def test_a_real_brokers_markers_are_read(version: str):
 
 
 @pytest.mark.parametrize("version", KAFKAS)
-def test_what_is_built_is_byte_for_byte_a_real_brokers(version: str):
+def test_built_marker_equals_that_of_kafka_byte_for_byte(version: str):
     markers = [entry for entry in kafkas_log(version) if read_header(entry).is_control]
     assert len(markers) == 4
     for theirs in markers:
@@ -92,7 +92,7 @@ def test_what_is_built_is_byte_for_byte_a_real_brokers(version: str):
     coordinator_epoch=st.integers(0, 2**31 - 1),
     timestamp_ms=st.integers(0, 2**42),
 )
-def test_a_marker_says_whose_transaction_it_ends_and_how(
+def test_marker_contains_producer_and_outcome_of_its_transaction(
     outcome: Outcome,
     producer_id: int,
     producer_epoch: int,
@@ -123,7 +123,7 @@ def test_a_control_batch_of_another_type_ends_nothing():
     assert read_marker(control(b"\x00\x01\x7f\xff", None)) is None
 
 
-def test_later_versions_may_say_more():
+def test_later_marker_versions_may_have_more_fields():
     entry = control(b"\x00\x01\x00\x01more", b"\x00\x07\x00\x00\x00\x09more")
 
     assert read_marker(entry) == Marker(Outcome.COMMIT, 9)
@@ -146,7 +146,7 @@ def test_a_marker_that_is_not_whole_is_corrupt(key: bytes | None, value: bytes |
 
 
 @pytest.mark.parametrize("flags", [{"control": False}, {"transactional": False}])
-def test_what_is_no_marker_is_not_read_as_one(flags: dict[str, bool]):
+def test_invalid_marker_raises_invalid_entry(flags: dict[str, bool]):
     with pytest.raises(InvalidEntry):
         read_marker(control(b"\x00\x00\x00\x01", b"\x00\x00\x00\x00\x00\x00", **flags))
 

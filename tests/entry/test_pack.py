@@ -21,7 +21,7 @@ def times(*values: int) -> memoryview:
 
 
 @given(value=int64s)
-def test_size_of_a_varint_is_told_without_writing_it(room: Room, value: int):
+def test_varint_size_equals_the_encoded_length(room: Room, value: int):
     assert room.pack.varint_size(value) == len(varint(value))
 
 

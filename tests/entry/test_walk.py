@@ -59,7 +59,7 @@ def test_the_checksum_of_a_batch_of_any_size_is_computed(room: Room, size: int):
         sent[at] ^= 1
 
 
-def test_which_formats_a_read_holds_is_told_by_one_look(room: Room):
+def test_formats_in_returns_the_formats_of_all_entries(room: Room):
     pulsar = patched(BATCH, attributes=1 << 8)
     tubemq = patched(BATCH, attributes=2 << 8 | 4)
 
@@ -159,7 +159,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("error", "fields"), REFUSED.values(), ids=REFUSED)
-def test_what_a_producer_may_not_say_is_refused(room: Room, error, fields):
+def test_invalid_fields_of_a_produced_batch_are_refused(room: Room, error, fields):
     with pytest.raises(error):
         room.walk.check_produced(patched(BATCH, **fields))
 
@@ -177,7 +177,7 @@ TAKEN = {
 
 
 @pytest.mark.parametrize("fields", TAKEN.values(), ids=TAKEN)
-def test_what_some_clients_say_is_taken(room: Room, fields):
+def test_unusual_fields_of_a_produced_batch_are_accepted(room: Room, fields):
     batch = patched(BATCH, **fields)
 
     assert room.walk.check_produced(batch) == header_of(batch)

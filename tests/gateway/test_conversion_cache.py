@@ -37,7 +37,7 @@ def test_it_keeps_no_more_than_its_room():
     assert conversions.converted == {"pulsar": 11}
 
 
-def test_what_is_larger_than_all_of_it_is_not_kept_and_pushes_nothing_out():
+def test_conversion_larger_than_the_cache_evicts_nothing():
     conversions = ConversionCache(cache_bytes=2_000)
     conversions.for_pulsar(1, *kafka(0, 100), 1 << 20, keep=True)
     before = conversions.cached_bytes
@@ -66,7 +66,7 @@ def test_windows_for_tubemq_are_kept_each_by_itself():
     assert conversions.cached_bytes > 1500 * 100
 
 
-def test_what_tubemqs_readers_miss_is_counted_each_time(caplog):
+def test_messages_skipped_for_tubemq_are_counted_each_time(caplog):
     conversions = ConversionCache()
 
     with caplog.at_level(logging.WARNING):
@@ -95,7 +95,7 @@ def test_partitions_limits_and_readers_are_distinguished():
     assert header.base_offset == 0
 
 
-def test_one_line_a_second_tells_what_was_not_converted(caplog):
+def test_skipped_conversions_are_logged_once_per_second(caplog):
     clock = Clock()
     conversions = ConversionCache(monotonic=clock)
     batch = kafka(7, 600)

@@ -186,7 +186,7 @@ def test_a_hello_is_whole_before_a_handshake_starts():
         (b"", "closed"),
     ],
 )
-def test_what_is_no_hello_is_refused(sent: bytes, problem: str):
+def test_invalid_client_hello_is_refused(sent: bytes, problem: str):
     async def test() -> None:
         async with listening_pair() as (client, accepted):
             waits = asyncio.create_task(Handshakes().wait_hello(accepted, "10.0.0.1"))

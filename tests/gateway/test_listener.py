@@ -112,7 +112,7 @@ def test_port_0_takes_a_free_one_and_answers():
     run(test)
 
 
-def test_connections_are_asked_now_and_then_whether_somebody_is_there():
+def test_connections_have_tcp_keepalive():
     """What is only half there would stay for as long as it waits for us."""
 
     async def test(_door, listener, address):
@@ -234,7 +234,7 @@ def test_slow_peers_are_swept_away(caplog):
     assert "connection.incomplete_frame" in caplog.messages
 
 
-def test_drain_answers_what_is_in_flight_and_closes():
+def test_drain_answers_requests_in_flight_and_closes():
     async def test(gateway, listener, address):
         client, idle = await Client.connect(address), await Client.connect(address)
         client.writer.write(frame(b"later"))
@@ -294,7 +294,7 @@ def test_a_flood_of_connections_that_reset_leaves_nothing_behind():
     run(test)
 
 
-def test_who_comes_too_early_is_closed_when_it_would_have_been_in_time():
+def test_connection_above_the_rate_is_closed_after_a_delay():
     """KIP-612: a connection above the rate of its address is closed, after a delay."""
     early = iter([0.0, 0.2, 0.0])
 

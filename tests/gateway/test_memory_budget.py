@@ -212,7 +212,7 @@ def test_a_read_keeps_its_memory_until_the_thread_has_ended():
     run(test)
 
 
-def test_what_was_read_is_counted_before_the_reservation_ends():
+def test_read_bytes_are_counted_before_the_reservation_ends():
     async def test() -> None:
         threads, memory = Threads(), MemoryBudget(100 * MIB)
         future = ColdReads(threads, memory).start("key", 5 * MIB, lambda: b"data")

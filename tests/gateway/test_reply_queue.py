@@ -150,7 +150,7 @@ def test_replies_that_cost_much_leave_over_several_turns():
     assert setup.out == b"pLLLLL"
 
 
-def test_large_replies_to_who_reads_fast_leave_over_several_turns():
+def test_large_replies_to_a_fast_reader_span_several_loop_iterations():
     setup = Setup(Limits(write_high_bytes=1 << 20))
     setup.requests("p" + "l" * 5)
     size = (3 * ITERATION_WORK // 4) << BYTES_A_WORK
@@ -164,7 +164,7 @@ def test_large_replies_to_who_reads_fast_leave_over_several_turns():
     assert len(setup.out) == 1 + 5 * size
 
 
-def test_what_peers_do_not_read_is_counted_over_all_of_them():
+def test_unsent_bytes_are_counted_over_all_connections():
     memory = ConnectionMemory()
     setups = [Setup(Limits(write_high_bytes=100), memory) for _ in range(3)]
     for setup in setups:
@@ -199,7 +199,7 @@ def test_a_large_reply_leaves_over_several_turns_and_nothing_gets_into_it():
     assert setup.session.in_flight == 0
 
 
-def test_what_is_left_of_a_large_reply_is_counted_until_it_leaves():
+def test_unsent_bytes_of_a_large_reply_are_counted_until_written():
     setup = Setup(Limits(write_high_bytes=1 << 16))
     unsent = setup.stream.memory.unsent
     setup.requests("p")
@@ -312,7 +312,7 @@ def test_a_closed_connection_lets_go_of_what_it_waits_for():
     assert setup.out == b""
 
 
-def test_a_draining_connection_answers_what_is_in_flight_and_closes():
+def test_draining_connection_answers_requests_in_flight_and_closes():
     setup = Setup()
     setup.requests("pl")
 

@@ -92,7 +92,7 @@ async def test_bare_numbers_count_as_things_too(caplog):
         assert caplog.messages == ["request.too_many_elements"]
 
 
-def test_what_names_too_much_is_refused_before_it_is_made():
+def test_request_with_too_many_elements_is_refused_before_decoding():
     """Decoded up to a million things it took a thread a second and a gigabyte to be refused."""
     api = apis.find_api(42 << 16 | 2)
     most = api.spec.elements_max
@@ -327,7 +327,7 @@ async def test_one_setting_of_as_many_topics_as_may_be_changed_at_once_can_be():
 
 
 @on_loop
-async def test_what_thousands_of_topics_say_is_reported_in_turns():
+async def test_describe_configs_of_thousands_of_topics_yields_to_the_loop():
     count = 2_000
     async with Rig() as rig:
         for each in MANY_NAMES[:count]:

@@ -91,7 +91,7 @@ def test_another_protocol_brings_what_cuts_its_bytes(piece):
 
 
 @pytest.mark.parametrize("octets", [frame(bytes(20)), bytes(blocks(1, bytes(10_001)))])
-def test_what_it_finds_no_frame_costs_the_connection(octets: bytes):
+def test_malformed_frame_ends_the_connection(octets: bytes):
     setup = Setup(Limits(frame_bytes=10_000), BlockFrames)
 
     setup.transport.receive(octets)
@@ -141,7 +141,7 @@ def test_a_frame_larger_than_a_turn_is_taken_whole():
     assert setup.session.frames == [b"x" * 600]
 
 
-def test_who_had_its_share_is_not_read_again_in_the_same_round():
+def test_connection_is_read_once_per_loop_iteration_above_its_share():
     """A transport reads up to 32 times in an iteration while more bytes arrive."""
     setup = Setup(Limits(turn_bytes=1_000))
 
@@ -219,7 +219,7 @@ def test_an_impossible_length_closes_the_connection(length, caplog):
     assert [record.message for record in caplog.records] == ["connection.bad_bytes"]
 
 
-def test_a_failing_handler_ends_its_connection_and_says_so_once(caplog):
+def test_failing_handler_ends_its_connection_and_is_logged_once(caplog):
     setup = Setup()
 
     def fail(_frame):

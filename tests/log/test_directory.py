@@ -13,7 +13,7 @@ from trilogue.log.errors import AlreadyLocked, CorruptLog, NewerFormat
 DATA = Path("/data")
 
 
-def test_a_new_directory_says_its_format_before_anything_else() -> None:
+def test_new_directory_writes_its_format_first() -> None:
     fs = FakeFileSystem()
 
     directory = DataDirectory.open(fs, DATA)

@@ -28,7 +28,7 @@ def home(fs: FileSystem, tmp_path: Path) -> Path:
     return path
 
 
-def test_what_is_written_is_read(fs: FileSystem, home: Path) -> None:
+def test_written_bytes_are_read(fs: FileSystem, home: Path) -> None:
     file = fs.open(home / "a", create=True)
 
     file.pwrite(b"hello", 3)
@@ -54,7 +54,7 @@ def test_a_map_stays_good_after_close(fs: FileSystem, home: Path) -> None:
     assert view.readonly
 
 
-def test_what_is_opened_for_reading_is_not_written_to(fs: FileSystem, home: Path) -> None:
+def test_file_opened_for_reading_is_read_only(fs: FileSystem, home: Path) -> None:
     with pytest.raises(FileNotFoundError):
         fs.open_read(home / "a")
     made = fs.open(home / "a", create=True)
@@ -151,7 +151,7 @@ def test_a_symbolic_link_is_not_followed(tmp_path: Path) -> None:
         OsFileSystem().open(tmp_path / "link")
 
 
-def test_direct_writes_work_where_the_file_system_says_so(tmp_path: Path) -> None:
+def test_direct_writes_work_where_the_file_system_supports_them(tmp_path: Path) -> None:
     fs = OsFileSystem()
     direct = fs.takes_direct(tmp_path)
     file = fs.open(tmp_path / "a", create=True, direct=direct)

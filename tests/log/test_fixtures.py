@@ -91,7 +91,7 @@ def test_there_are_fixtures():
     assert len(FIXTURES) >= 2
 
 
-def test_what_an_older_version_wrote_reads_as_it_did(fixture: Path, tmp_path: Path):
+def test_data_of_an_older_version_is_read(fixture: Path, tmp_path: Path):
     """Before a flush by this version and after it, and once more after a start."""
     data, expected = unpacked(fixture, tmp_path), description(fixture)
 
@@ -100,7 +100,7 @@ def test_what_an_older_version_wrote_reads_as_it_did(fixture: Path, tmp_path: Pa
     run(data, lambda node: check(node, expected))
 
 
-def test_what_an_older_version_wrote_goes_on(fixture: Path, tmp_path: Path):
+def test_data_of_an_older_version_accepts_appends(fixture: Path, tmp_path: Path):
     """Appends, after them an end without a flush, and a start that finds all of it."""
     data, expected = unpacked(fixture, tmp_path), description(fixture)
 

@@ -79,7 +79,7 @@ def test_each_window_has_its_own_time(rig: Rig) -> None:
     assert commits(rig) == 3, "nothing is written when there is nothing"
 
 
-def test_what_comes_while_a_commit_is_under_way_waits_its_time_too(rig: Rig) -> None:
+def test_entries_appended_during_a_commit_wait_for_the_interval(rig: Rig) -> None:
     """Else the end of one commit would start the next, and there were no interval."""
     rig.append(PATIENT)
     rig.loop.pass_time(INTERVAL_S)
@@ -134,7 +134,7 @@ def test_a_full_window_does_not_wait(rig: Rig) -> None:
     assert (ends(rig), commits(rig)) == ((4, 4), 2)
 
 
-def test_readers_see_only_what_is_durable_and_are_woken_then(rig: Rig) -> None:
+def test_readers_see_only_durable_entries_and_are_woken_then(rig: Rig) -> None:
     woken: list[int] = []
     rig.log.partition(PATIENT).wait(lambda: woken.append(1))
     rig.append(PATIENT)

@@ -135,7 +135,7 @@ def test_a_tail_that_is_large_takes_a_turn_of_its_own_to_go(
     assert rig.log.tail_bytes == 0
 
 
-def test_what_is_in_a_segment_and_not_yet_let_go_of_counts_once(
+def test_flushed_bytes_still_in_memory_count_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Retention by size would take a flush's worth too much."""
@@ -188,7 +188,7 @@ def test_dead_segments_are_named_and_once_forgotten_gone(rig: Rig) -> None:
     assert rig.log.dead_segments() == [2]
 
 
-def test_retention_survives_in_what_meta_says(rig: Rig) -> None:
+def test_retention_survives_a_restart_in_meta(rig: Rig) -> None:
     for _ in range(3):
         rig.commit(1)
     flush_all(rig)
@@ -221,7 +221,7 @@ def test_pressure_rises_with_the_tail_and_relief_comes_with_the_flush() -> None:
     assert relieved == [0, 1]
 
 
-def test_what_a_reader_holds_counts_until_it_lets_go() -> None:
+def test_bytes_held_by_a_reader_count_until_released() -> None:
     rig = Rig(limits=replace(SMALL, tail_bytes=200_000))
     rig.open()
     while rig.log.tail_bytes < 100_000:

@@ -65,7 +65,7 @@ def test_producers_are_refused_when_the_flush_they_wait_for_is_stuck():
     assert log.under_pressure
 
 
-def test_what_a_flush_lets_go_of_in_turns_does_not_end_the_next_file(
+def test_memory_released_stepwise_by_a_flush_does_not_seal_the_next_file(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A file ends early only where nothing else makes room: here the room comes by itself."""

@@ -50,7 +50,7 @@ Damage = Callable[[Path], None]
 
 
 @pytest.mark.parametrize("damage", HOW)
-def test_what_can_be_made_again_is(tmp_path: Path, damage: Damage):
+def test_replaceable_files_are_created_again(tmp_path: Path, damage: Damage):
     """One after the other, each before a start."""
     data, expected = unpacked(KILLED, tmp_path), description(KILLED)
     run(data, lambda _: None, drain=False)
@@ -67,7 +67,7 @@ def test_what_can_be_made_again_is(tmp_path: Path, damage: Damage):
 
 @pytest.mark.parametrize("damage", HOW)
 @pytest.mark.parametrize("name", ["format", "meta.sqlite"])
-def test_what_nothing_else_says_stops_the_start(tmp_path: Path, name: str, damage: Damage):
+def test_loss_of_an_irreplaceable_file_stops_the_start(tmp_path: Path, name: str, damage: Damage):
     data = unpacked(KILLED, tmp_path)
     damage(data / name)
 
@@ -90,7 +90,7 @@ def test_a_journal_file_without_a_header_stops_the_start(tmp_path: Path, damage:
 
 
 @pytest.mark.parametrize("damage", HOW)
-def test_what_was_in_a_segment_is_an_error_and_all_else_is_there(tmp_path: Path, damage: Damage):
+def test_damaged_segment_is_an_error_and_other_data_is_read(tmp_path: Path, damage: Damage):
     """Each segment in its turn: the footer is in it, so nothing else of it can be lost."""
     names = [path.name for path in (unpacked(CLOSED, tmp_path) / "segments").glob("*.segment")]
     hurt: set[int] = set()

@@ -76,7 +76,7 @@ def test_offsets_are_given_in_order_and_written_into_the_copy(
     assert stored[16:] == before[16:], "all that the checksum covers is as it was sent"
 
 
-def test_a_replica_reads_what_is_not_durable_yet(rig: Rig, partition: PartitionLog) -> None:
+def test_replica_reads_entries_that_are_not_durable(rig: Rig, partition: PartitionLog) -> None:
     rig.append()
 
     assert bases(partition.read(0, 1000, is_replica=True)) == [0]
@@ -136,7 +136,7 @@ def test_offsets_that_never_were_are_out_of_range(rig: Rig, partition: Partition
         )
 
 
-def test_who_waits_is_called_once_when_the_high_watermark_moves(
+def test_waiter_is_called_once_when_the_high_watermark_moves(
     rig: Rig, partition: PartitionLog
 ) -> None:
     called: list[int] = []
@@ -221,7 +221,7 @@ def test_after_the_flush_reads_below_go_to_the_segment(rig: Rig, partition: Part
     assert [extent.end_offset for extent in partition.extents] == [10]
 
 
-def test_what_is_appended_during_a_flush_stays_in_memory(rig: Rig, partition: PartitionLog) -> None:
+def test_entries_appended_during_a_flush_stay_in_memory(rig: Rig, partition: PartitionLog) -> None:
     rig.commit(1, make_entry(1000))
     rig.log.seal()
     rig.commit(1, make_entry(1000))
@@ -275,7 +275,7 @@ def test_an_empty_partition_has_no_time(partition: PartitionLog) -> None:
     assert partition.offset_for_time(0) is None
 
 
-def test_retention_moves_the_start_and_never_beyond_what_is_durable(
+def test_retention_moves_the_start_never_beyond_durable_entries(
     rig: Rig, partition: PartitionLog
 ) -> None:
     for _ in range(4):

@@ -96,14 +96,14 @@ def test_an_epoch_that_lies_below_the_start_is_forgotten(rig: Rig, flushed: bool
     assert [epoch_end(partition, epoch) for epoch in (1, 2, 3)] == [(1, 4), (2, 4), (3, 5)]
 
 
-def test_the_owners_epoch_ends_at_what_is_durable(rig: Rig):
+def test_epoch_of_the_owner_ends_at_the_durable_end(rig: Rig):
     write(rig, 2)
     rig.append(1)
 
     assert rig.log.partition(1).epoch_end(1) == EpochEnd(1, 2)
 
 
-def test_what_began_and_ended_below_the_start_does_not_count():
+def test_epochs_below_the_start_offset_are_ignored():
     starts = [EpochStart(2, 0), EpochStart(4, 10), EpochStart(6, 20)]
 
     assert end_of_epoch(3, starts, 0) == (2, 10)
@@ -181,7 +181,7 @@ def test_where_the_clock_jumped_back_the_first_of_that_time_counts(rig: Rig, flu
     assert by_append_time(partition, far_ms + 1) is None
 
 
-def test_a_search_finds_only_what_is_durable(rig: Rig):
+def test_search_finds_only_durable_entries(rig: Rig):
     rig.append(1)
 
     assert by_append_time(rig.log.partition(1), 0) is None

@@ -115,7 +115,7 @@ def test_the_stable_end_is_where_the_oldest_open_transaction_begins(rig: Rig):
     assert seen == [1, 1, 1, 3, 3, 5, 8]
 
 
-def test_what_is_not_durable_moves_neither_the_stable_end_nor_the_aborted(rig: Rig):
+def test_markers_that_are_not_durable_move_neither_stable_end_nor_aborted_list(rig: Rig):
     partition = rig.log.partition(1)
     write(rig, data(A))
 
@@ -246,7 +246,7 @@ def test_a_cold_reader_of_committed_data_stops_at_the_stable_end(rig: Rig):
     assert len(read(partition, 0, partition.high_watermark)) == 41
 
 
-def test_what_is_open_survives_flush_and_kill(rig: Rig):
+def test_open_transactions_survive_flush_and_kill(rig: Rig):
     write(rig, data(None), data(A), data(B))
     result = flush_all(rig)
     assert result.open_transactions == {1: ((A, 1), (B, 2))}

@@ -350,7 +350,7 @@ IMPOSSIBLE = {
 
 
 @pytest.mark.parametrize("op", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
-def test_what_cannot_be_is_refused_and_costs_nothing_else(meta: Meta, op: Op):
+def test_invalid_write_is_refused_and_others_are_committed(meta: Meta, op: Op):
     commit(meta, PutTopic(topic("taken", 3)), PutSegment(segment(1, 3)), SetFlushedThrough(5))
 
     async def both() -> list[object]:
@@ -425,7 +425,7 @@ def test_an_unknown_kind_has_no_ids_until_some_are_reserved(meta: Meta):
 # ── the manifest ──────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_manifest_says_what_exists(meta: Meta):
+def test_manifest_contains_topics_partitions_and_segments(meta: Meta):
     row = topic("orders", 1, 2)
     ops = (PutTopic(row), PutPartitionState(1, 3, 9), PutSegment(segment(1, 1)))
 

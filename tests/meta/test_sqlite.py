@@ -72,7 +72,7 @@ def alter(path: Path, *statements: str) -> None:
 # ── opening ───────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_was_committed_is_there_at_the_next_start(path: Path):
+def test_committed_changes_are_restored_at_the_next_start(path: Path):
     meta = SqliteMeta.open(path)
 
     assert meta.state.topics == {("public", "default", "orders"): topic("orders", 1, 2)}
@@ -168,7 +168,7 @@ def test_creating_goes_on_where_a_first_start_died(tmp_path: Path):
     meta.close()
 
 
-def test_create_leaves_what_is_there_alone(path: Path):
+def test_create_keeps_existing_contents(path: Path):
     meta = SqliteMeta.open(path, create=True)
 
     assert meta.state.settings == {"a": "1"}
@@ -185,7 +185,7 @@ def test_a_newer_format_is_refused_and_not_touched(path: Path):
     assert path.read_bytes() == before
 
 
-def test_a_file_of_format_one_is_upgraded_and_keeps_what_it_says(path: Path):
+def test_file_of_format_1_is_upgraded_with_its_contents(path: Path):
     rows = [segment(11, 7), segment(12)]
     meta = SqliteMeta.open(path)
     orders = topic("more orders", 3)

@@ -35,7 +35,7 @@ def test_host_and_port_are_read_and_written_alike(text, host, port):
     ["", "9092", ":9092", "host", "host:", "host:65536", "host:-1", "host:٣", "::1:9092", "[::1]",
      "[host]:1", "a b:1", "http://host:1", "user@host:1"],
 )  # fmt: skip
-def test_what_is_no_host_and_port_is_refused(text):
+def test_invalid_address_is_refused(text):
     with pytest.raises(AddressError):
         parse_address(text)
 
@@ -98,7 +98,7 @@ def test_clients_come_back_to_an_address_that_exists(setting, listens, bound, ex
     assert expected == str(address)
 
 
-def test_ipv6_literals_are_told_without_brackets():
+def test_ipv6_literals_are_advertised_without_brackets():
     address = choose_advertised(
         "", listens=Address("::1", 0), bound=Address("::1", 9), machine_name=lambda: "machine"
     )

@@ -201,7 +201,7 @@ def test_no_reserve_is_made_where_none_is_wanted(tmp_path):
 # -- settings that reach the log -----------------------------------------------------------------
 
 
-def test_a_node_may_acknowledge_from_memory_where_topics_do_not_say(tmp_path):
+def test_node_acknowledges_from_memory_unless_a_topic_overrides_it(tmp_path):
     """On a real disk: unawaited entries are durable and readable after the interval."""
 
     @scenario(tmp_path, "topics.flush=interval", "journal.interval=20ms")

@@ -27,7 +27,7 @@ def _as_before() -> Iterator[None]:
     gc.enable()
 
 
-def test_new_garbage_goes_and_what_is_in_use_is_set_aside() -> None:
+def test_new_garbage_is_collected_and_live_objects_are_frozen() -> None:
     collector.configure()
     knot = Knot()
     seen = weakref.ref(knot)

@@ -73,7 +73,7 @@ def test_secrets_are_not_written(stream, form):
     assert "hunter2" not in stream.getvalue()
 
 
-def test_level_bounds_what_is_written(stream):
+def test_level_filters_log_lines(stream):
     start_logging(level="warning", form="text", stream=stream)
 
     logging.getLogger("trilogue.x").info("quiet")

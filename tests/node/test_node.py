@@ -65,7 +65,7 @@ def test_an_empty_data_directory_takes_at_most_80_mb(tmp_path):
     asyncio.run(scenario())
 
 
-def test_a_failure_is_told_once_and_seen_by_health(tmp_path):
+def test_first_failure_is_kept_and_reported_by_health(tmp_path):
     async def scenario():
         async with started(tmp_path / "data") as node:
             node.fail(StorageFailed("first"))

@@ -99,7 +99,7 @@ def test_a_listener_that_others_reach_needs_insecure(tmp_path, door, address):
     assert not (tmp_path / "data").exists()
 
 
-def test_insecure_lets_others_in_and_is_said_aloud(tmp_path):
+def test_insecure_option_accepts_other_hosts_and_is_logged(tmp_path):
     with start_server(
         tmp_path / "data",
         listen={"kafka": "0.0.0.0:0", "http": "off"},

@@ -40,7 +40,7 @@ def test_a_kill_beside_merges_loses_nothing(tmp_path, merges):
         assert consume(server, "t", len(sent)) == sent
 
 
-def test_a_served_log_ends_up_in_few_segments_and_says_what_that_cost(tmp_path):
+def test_served_log_is_merged_to_few_segments_with_metrics(tmp_path):
     sent = []
     with start_server(tmp_path / "data", settings=TINY) as server:
         while not sent or metrics(server)[MERGES] < 2:

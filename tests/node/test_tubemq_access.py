@@ -25,12 +25,12 @@ from trilogue.node.settings.table import SettingsError
         (["tubemq.web-token=a\nb\nc\nd\ne\nf"], "can be seen"),
     ],
 )
-def test_what_would_promise_too_much_is_refused(assignments, message):
+def test_inconsistent_tubemq_access_settings_are_refused(assignments, message):
     with pytest.raises(SettingsError, match=message):
         load_settings(environment={}, assignments=assignments)
 
 
-def test_what_holds_is_taken():
+def test_consistent_tubemq_access_settings_are_accepted():
     settings = load_settings(
         environment={},
         assignments=["tubemq.users=/u", "tubemq.authenticate=both", "tubemq.authorize=consumers"],
@@ -39,7 +39,7 @@ def test_what_holds_is_taken():
     assert settings.text("tubemq.authorize") == "consumers"
 
 
-def test_authorize_follows_from_the_login_of_all_doors():
+def test_tubemq_authorization_follows_from_access_authenticate():
     assignments = ["access.authenticate=true", "tubemq.authorize=both"]
 
     assert load_settings(environment={}, assignments=assignments).switch("access.authenticate")

@@ -189,7 +189,7 @@ def test_a_file_with_other_lines_changes_adds_and_deletes_users(house):
     }
 
 
-def test_what_was_changed_otherwise_holds_while_the_line_stays(house):
+def test_later_change_of_a_user_precedes_an_unchanged_line(house):
     house.load("alice:secret\nbob:other\n")
     house.put("alice", b"changed")
     asyncio.run(house.write_metadata(house.users.plan_delete("bob", 7)))

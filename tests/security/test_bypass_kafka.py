@@ -259,5 +259,5 @@ async def test_a_client_without_rights_gets_nothing_of_anothers_delegation_token
         )
 
 
-def test_what_is_open_is_served():
+def test_open_apis_are_served():
     assert set(OPEN) <= {spec.key for spec in apis.TABLE}

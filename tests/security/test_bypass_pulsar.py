@@ -146,7 +146,7 @@ async def test_a_command_without_rights_gets_and_changes_nothing(field, name, pa
 
 @pytest.mark.parametrize("field", LISTS)
 @on_loop
-async def test_what_one_may_not_see_is_not_listed(field):
+async def test_lists_hide_topics_without_permission(field):
     async with Denying() as rig:
         peer = await rig.prepare(0)
         answer = await send(peer, field, LISTS[field])
@@ -211,7 +211,7 @@ async def test_no_other_spelling_leads_to_the_topic(field, name):
 
 @pytest.mark.parametrize("verb", ["produce", "consume"])
 @on_loop
-async def test_a_right_that_is_taken_away_ends_what_is_open(verb):
+async def test_revoked_permission_closes_producers_and_consumers(verb):
     async with Denying() as rig:
         rig.rules.is_open = True
         peer = await rig.prepare(0)

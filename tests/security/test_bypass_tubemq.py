@@ -144,7 +144,7 @@ async def test_no_other_spelling_leads_to_the_topic(method, name):
 
 
 @on_loop
-async def test_a_right_that_is_taken_away_ends_what_is_open():
+async def test_revoked_permission_ends_the_registration():
     async with Denying() as rig:
         await rig.prepare()
         rig.rules.is_open = True

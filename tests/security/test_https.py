@@ -109,7 +109,7 @@ def test_lookups_name_the_addresses_with_tls(node):
     assert cluster["serviceUrlTls"] == f"https://{node.doors['https']}"
 
 
-def test_transaction_coordinators_are_found_by_who_may_see_no_topic_of_the_system(node):
+def test_transaction_coordinators_are_found_without_permission_for_system_topics(node):
     assign = "persistent/pulsar/system/transaction_coordinator_assign"
 
     for path in (f"/lookup/v2/topic/{assign}", f"/lookup/v2/topic/{assign}-partition-0"):
@@ -156,7 +156,7 @@ def test_the_certificate_is_read_again_without_a_restart(node):
     assert node.get(common_name="ops").status_code == 200
 
 
-def test_silent_peers_hold_nobody_up_and_end(node):
+def test_silent_peers_block_no_client_and_are_disconnected(node):
     with contextlib.ExitStack() as stack:
         for _ in range(SILENT):
             peer = socket.create_connection(node.doors["https"].split(":"), 10)

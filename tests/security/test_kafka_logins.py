@@ -444,7 +444,7 @@ def serial(node: Secured) -> str:
         return str(peer.getpeercert()["serialNumber"])
 
 
-def test_who_may_not_alter_the_cluster_changes_no_acl(node: Secured):
+def test_acl_change_without_alter_on_the_cluster_is_denied(node: Secured):
     admin = AdminClient(node.config("kafka-sasl", **node.login("alice")))
     with pytest.raises(KafkaException) as caught:
         allow(admin, "User:alice", "forbidden", AclOperation.ALL)

@@ -81,7 +81,7 @@ def test_it_logs_in_with_a_token(node: Secured):
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-def test_a_wrong_password_ends_at_once_and_says_what_to_check(node: Secured, mechanism: str):
+def test_wrong_password_raises_at_once_and_advises_what_to_check(node: Secured, mechanism: str):
     with pytest.raises(AuthenticationFailed, match="check sasl_username and sasl_password"):
         run(node, "kafka-sasl", send, **login(password="wrong", mechanism=mechanism))
 

@@ -102,7 +102,7 @@ def test_it_logs_in(node: LiveNode, authority: Authority, listener: str, method:
 
 
 @pytest.mark.parametrize("listener", list(SCHEMES))
-def test_a_wrong_login_ends_at_once_and_says_what_to_check(
+def test_wrong_login_raises_at_once_and_advises_what_to_check(
     node: LiveNode, authority: Authority, listener: str
 ):
     for login in ({}, {"username": "alice", "password": "hunter2"}, {"token": "hunter2"}):

@@ -35,7 +35,7 @@ def node(tmp_path_factory):
         yield live
 
 
-def test_what_a_pulsar_producer_used_up_a_kafka_producer_waits_for(node):
+def test_quota_of_a_user_is_shared_by_pulsar_and_kafka_producers(node):
     client = pulsar.Client(
         f"pulsar://{node.doors['pulsar']}",
         authentication=pulsar.AuthenticationBasic(USER, PASSWORD),

@@ -76,7 +76,7 @@ def test_a_user_with_the_rights_writes_and_reads(node):
     ],
     ids=["anonymous", "wrong", "empty", "unknown", "no signing password"],
 )
-def test_other_credentials_are_refused_at_once_and_say_what_to_do(node, user, password, advice):
+def test_wrong_credentials_raise_at_once_and_advise_what_to_do(node, user, password, advice):
     topic = node.make_topic(f"refused-{user}-{password}".replace(" ", "-"))
     before = len(audit_lines(node))
 

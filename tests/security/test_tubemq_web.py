@@ -55,7 +55,7 @@ def count_lines(node):
     return len(node.audit_log.read_text().splitlines())
 
 
-def test_what_may_not_be_seen_is_not_listed_and_is_no_line_of_the_audit_log(node, web):
+def test_lists_hide_topics_without_permission_and_without_audit_lines(node, web):
     before = count_lines(node)
 
     found = web("admin_query_topic_info")
@@ -77,7 +77,9 @@ def test_a_named_topic_of_others_is_refused_with_a_line(node, web):
 
 
 @pytest.mark.parametrize(("group", "topic"), [("mine", "theirs"), ("others", "ours")])
-def test_a_group_is_named_by_who_may_change_both(node, web, group, topic):
+def test_consumer_group_authorization_requires_permission_for_group_and_topic(
+    node, web, group, topic
+):
     before = count_lines(node)
 
     found = web("admin_add_authorized_consumergroup_info", groupName=group, topicName=topic)

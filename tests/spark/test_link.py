@@ -59,7 +59,7 @@ def test_a_connection_that_broke_between_two_tasks_is_made_again(scripted_kafka)
     assert first == at.resolve({("t", 0): -1}) == {("t", 0): 7}
 
 
-def test_what_is_dropped_is_not_waited_for(scripted_kafka):
+def test_dropped_request_does_not_delay_others(scripted_kafka):
     scripted_kafka.parts["t", 0] = Part(end=7)
     at = link(options(scripted_kafka))
     scripted_kafka.next_up[FETCH].append("silence")

@@ -46,7 +46,7 @@ def test_names_are_not_case_sensitive():
         ({"maxDecompressedBytes": "0"}, "from 1 on"),
     ],
 )
-def test_what_cannot_be_honoured_is_refused(more, message):
+def test_unsupported_options_are_refused(more, message):
     with pytest.raises(OptionError, match=message):
         ReadOptions.parse({**READ, **more})
 
@@ -89,7 +89,7 @@ def test_offsets_by_partition():
         ({"startingOffsets": "latest"}, "nothing would be read"),
     ],
 )
-def test_what_only_a_stream_has_is_refused_in_a_batch(more, message):
+def test_stream_options_are_refused_in_a_batch(more, message):
     with pytest.raises(OptionError, match=message):
         ReadOptions.parse({**READ, **more}).for_batch()
 
@@ -102,7 +102,7 @@ def test_what_only_a_stream_has_is_refused_in_a_batch(more, message):
         ({"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"}, "more than"),
     ],
 )
-def test_what_only_a_batch_has_is_refused_in_a_stream(more, message):
+def test_batch_options_are_refused_in_a_stream(more, message):
     with pytest.raises(OptionError, match=message):
         ReadOptions.parse({**READ, **more}).for_stream()
 

@@ -55,21 +55,21 @@ def test_aborted_transactions_and_markers_are_not_rows(kafka):
     assert read(kafka, 0, 4) == [2, 3]
 
 
-def test_a_leader_that_moves_and_a_connection_that_breaks_are_asked_again(kafka):
+def test_leader_change_and_lost_connection_are_retried(kafka):
     kafka.next_up[FETCH].extend([ErrorCode.NOT_LEADER_OR_FOLLOWER, HANG_UP])
     kafka.next_up[METADATA].extend([lambda: None, ErrorCode.LEADER_NOT_AVAILABLE])
 
     assert read(kafka, 0, 10) == list(range(10))
 
 
-def test_what_the_server_refuses_is_said(kafka):
+def test_error_of_the_server_raises_server_refused(kafka):
     kafka.next_up[FETCH].append(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
     with pytest.raises(ServerRefused, match="TOPIC_AUTHORIZATION_FAILED"):
         read(kafka, 0, 10)
 
 
-def test_a_topic_that_is_gone_is_said_at_once(kafka):
+def test_deleted_topic_raises_server_refused_at_once(kafka):
     def vanish() -> None:
         kafka.next_up[FETCH].append(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         kafka.parts["other", 0] = kafka.parts.pop(("t", 0))
@@ -100,7 +100,7 @@ def test_offsets_that_never_come_are_lost_or_left_out(kafka):
     assert read(kafka, 15, 20, fail_on_data_loss=False, **impatient) == []
 
 
-def test_an_offset_that_is_there_when_asked_again_is_no_loss(kafka):
+def test_offset_found_on_retry_is_no_data_loss(kafka):
     """A new leader may be behind for a moment."""
     kafka.next_up[FETCH].append(ErrorCode.OFFSET_OUT_OF_RANGE)
 

@@ -92,12 +92,12 @@ def test_the_java_of_pypi_starts_with_spark_s_arguments(nowhere, monkeypatch):
     assert "WARNING" not in output
 
 
-def test_a_program_that_is_no_java_says_nothing(tmp_path):
+def test_program_other_than_java_has_no_version(tmp_path):
     assert probe_java(Path("/bin/true")) is None
     assert probe_java(tmp_path / "missing") is None
 
 
-def test_the_session_is_its_own_whatever_the_environment_says(spark):
+def test_session_ignores_spark_variables_of_the_environment(spark):
     assert os.environ["SPARK_HOME"].endswith("pyspark")
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"

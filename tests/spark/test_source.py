@@ -131,7 +131,7 @@ def test_patterns_and_assignments_choose_partitions(spark, server):
     assert assigned.count() == 0
 
 
-def test_a_stream_goes_on_where_its_checkpoint_says(spark, server, tmp_path):
+def test_stream_continues_from_its_checkpoint(spark, server, tmp_path):
     topic, target = make_topic(server, 2), make_topic(server, 1)
 
     def run_once():
@@ -179,7 +179,7 @@ def test_a_stream_that_starts_at_the_latest_sees_only_what_comes(spark, server, 
         query.stop()
 
 
-def test_what_spark_wrote_another_client_reads(spark, server):
+def test_records_written_by_spark_are_read_by_another_client(spark, server):
     topic = make_topic(server, 2)
     rows = spark.range(20).select(
         f.concat(f.lit("k"), f.col("id") % 5).alias("key"),

@@ -68,7 +68,7 @@ def test_a_stream_goes_on_with_what_a_pulsar_client_writes(spark, server, client
     assert_stream_goes_on(spark, server, tmp_path, partial(write, client))
 
 
-def test_a_range_ends_behind_what_is_not_converted(server, client):
+def test_range_ends_after_unconverted_messages(server, client):
     """Nothing is lost that the source could have had, and it does not wait for it."""
     topic = make_topic(server, 1)
     producer = client.create_producer(topic, chunking_enabled=True, batching_enabled=False)

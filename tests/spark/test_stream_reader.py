@@ -38,7 +38,7 @@ def planned(reader: StreamReader, start: object, end: object) -> list[tuple[int,
     return [tuple(one.value[1:]) for one in reader.partitions(start, end)]
 
 
-def test_a_new_query_starts_where_its_options_say(kafka):
+def test_new_query_starts_at_starting_offsets(kafka):
     assert stream(kafka).initialOffset() == at(10, 100)
     assert stream(kafka, startingOffsets="earliest").initialOffset() == at(0, 0)
     explicit = stream(kafka, startingOffsets='{"t": {"0": 3, "1": -1}}')
@@ -174,7 +174,7 @@ def test_available_now_does_not_wait_for_more(kafka):
     assert reader.latestOffset(at(9, 100), ALL) == at(10, 100)
 
 
-def test_tasks_are_split_as_the_options_say(kafka):
+def test_tasks_are_split_by_options(kafka):
     reader = stream(kafka, maxRecordsPerPartition="40")
 
     pieces = planned(reader, at(0, 0), at(10, 100))

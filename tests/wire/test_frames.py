@@ -158,7 +158,7 @@ def int32_frames(request: pytest.FixtureRequest) -> type[Int32Frames]:
 
 
 @pytest.mark.parametrize("cut", [0, 1, 30_000])
-def test_who_sent_much_once_and_little_ever_since_holds_little(int32_frames, cut: int):
+def test_buffer_shrinks_after_large_frames_are_followed_by_small_ones(int32_frames, cut: int):
     """Ten thousand such peers held 40 GB: something came between any two rests."""
     frames = int32_frames(BUSY_CAPACITY)
     feed(frames, framed(bytes(BUSY_CAPACITY - 4)))
@@ -175,7 +175,7 @@ def test_who_sent_much_once_and_little_ever_since_holds_little(int32_frames, cut
     assert frames.capacity == INITIAL_CAPACITY
 
 
-def test_who_sends_much_all_the_time_keeps_the_memory_for_it(int32_frames):
+def test_buffer_keeps_its_capacity_for_constant_large_frames(int32_frames):
     frames = int32_frames(BUSY_CAPACITY)
     large = framed(bytes(1_000_000))
     feed(frames, large)
@@ -190,7 +190,7 @@ def test_who_sends_much_all_the_time_keeps_the_memory_for_it(int32_frames):
         assert frames._buffer.obj is memory, "nothing was grown anew"
 
 
-def test_who_needs_a_part_of_what_was_needed_once_keeps_twice_that(int32_frames):
+def test_buffer_shrinks_to_twice_the_needed_capacity(int32_frames):
     frames = int32_frames(BUSY_CAPACITY)
     feed(frames, framed(bytes(BUSY_CAPACITY - 4)))
 
@@ -234,7 +234,7 @@ def test_a_very_large_buffer_is_given_back_as_soon_as_it_is_empty():
     assert frames.capacity == INITIAL_CAPACITY
 
 
-def test_what_is_pending_stays_while_a_buffer_rests():
+def test_pending_bytes_stay_when_a_buffer_is_shrunk():
     frames = Int32Frames(LIMIT)
     body = bytes(range(256)) * 2000
     feed(frames, framed(body)[:-1])

@@ -101,7 +101,7 @@ def test_super_users_may_do_everything(authorizer, add):
 
 
 @pytest.mark.parametrize("granted", [READ, WRITE, Operation.DELETE, Operation.ALTER, ALL])
-def test_what_one_may_use_one_may_describe(authorizer, add, granted):
+def test_permission_for_an_operation_implies_describe(authorizer, add, granted):
     add(acl(operation=granted))
 
     assert allowed(authorizer, DESCRIBE)

@@ -270,6 +270,6 @@ def test_without_a_secret_there_is_no_login(tokens):
     assert store.find_verifier(token.token_id, "SCRAM-SHA-256", NOW_MS) is None
 
 
-def test_what_cannot_be_read_is_named():
+def test_unreadable_delegation_token_raises_corrupt_log():
     with pytest.raises(CorruptLog, match="delegation token"):
         DelegationTokens({f"{PREFIX}x": "{"})

@@ -82,7 +82,7 @@ def test_a_client_that_did_not_have_to_log_in_may_do_everything(permissions):
     assert permissions.allowed(ANONYMOUS, WRITE, topic())
 
 
-def test_only_what_is_guarded_is_refused(acls):
+def test_only_guarded_operations_are_refused(acls):
     writes = Permissions(AclAuthorizer(acls), {WRITE})
 
     assert writes.allowed(BOB, READ, topic())

@@ -164,7 +164,7 @@ def test_a_move_that_cannot_be_is_refused(move: CursorMove, reason):
 
 
 @pytest.mark.parametrize("offset", [-1, -2])
-def test_who_commits_no_offset_is_told_the_same_again(offset):
+def test_commit_without_offset_leaves_the_committed_offset(offset):
     """kafkajs does so to start over."""
     room = Room()
     room.commit(CursorMove(1, 5))
@@ -365,7 +365,7 @@ def test_many_removals_are_cut_into_facts_that_a_frame_takes():
 
 
 @pytest.mark.parametrize("everything", [True, False])
-def test_what_is_replayed_and_snapshotted_ends_where_memory_did(everything: bool):
+def test_replay_and_snapshot_restore_the_offsets_in_memory(everything: bool):
     room = Room()
     room.commit(*(CursorMove(each, 10) for each in (1, 2)))
     room.log.commit()

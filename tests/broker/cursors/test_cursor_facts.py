@@ -84,7 +84,7 @@ def test_facts_read_back():
 
 
 @pytest.mark.parametrize(("decode", "payload"), ALL)
-def test_what_is_cut_too_long_or_of_another_version_is_corrupt(decode, payload: bytes):
+def test_truncated_or_overlong_cursor_fact_is_corrupt(decode, payload: bytes):
     for wrong in (
         payload + b"\0",
         b"\2" + payload[1:],

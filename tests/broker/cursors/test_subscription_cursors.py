@@ -153,7 +153,7 @@ def test_acks_are_true_at_once_and_no_caller_waits_for_them(room: Room):
     assert room.journal.acks_from_memory == [False, True, True]
 
 
-def test_what_was_acked_comes_back_without_and_with_a_flush(room: Room):
+def test_acks_are_restored_without_and_with_a_flush(room: Room):
     cursor = room.create(note="é")
     room.subscriptions.ack(cursor, [(3, 5), (7, 8)])
     room.journal.commit()
@@ -168,7 +168,7 @@ def test_what_was_acked_comes_back_without_and_with_a_flush(room: Room):
     assert with_one.state == room.state == {S1: (5, [(7, 8), (20, 30)], {"note": "é"})}
 
 
-def test_what_was_not_durable_is_forgotten_by_a_crash(room: Room):
+def test_acks_that_are_not_durable_are_lost_by_a_crash(room: Room):
     cursor = room.create()
     room.subscriptions.ack(cursor, [(3, 5)])
     room.subscriptions.create(1, "t", 0)
@@ -456,7 +456,7 @@ def offsets(state: tuple[int, list[tuple[int, int]], object]) -> set[int]:
     return set(range(mark)).union(*(range(start, end) for start, end in ranges))
 
 
-def test_what_is_said_of_a_subscription_that_is_not_there_is_passed_over(room: Room):
+def test_replay_ignores_facts_of_an_unknown_subscription(room: Room):
     cursor = room.create()
     room.subscriptions.ack(cursor, [(1, 2)])
     room.subscriptions.reset(cursor, 3)

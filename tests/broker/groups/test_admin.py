@@ -56,7 +56,7 @@ def test_after_a_restart_groups_are_known(room: Room):
     assert admin.known("c") == GroupListing("c", CONSUMER, "consumer", "Empty", None)
 
 
-def test_what_nobody_ever_heard_of_is_unknown(room: Room):
+def test_unknown_group_raises_unknown_group(room: Room):
     admin = room.broker.group_admin
 
     for call in (admin.known, admin.delete, admin.check_removal):
@@ -92,7 +92,7 @@ def test_a_group_with_members_is_not_deleted(room: Room):
     assert room.names == ["g", "h"]
 
 
-def test_who_was_about_to_join_a_deleted_group_hears_that_it_is_no_member(room: Room):
+def test_member_of_a_deleted_group_gets_unknown_member(room: Room):
     member = room.member("g", "t")
     room.leave("g", member)
     room.broker.group_admin.delete("g")
@@ -165,7 +165,7 @@ def test_the_state_of_a_group_is_reported_in_the_words_of_tools(room: Room):
     assert room.broker.group_admin.known("g").state_name == GroupState.COMPLETING.value
 
 
-def test_what_members_say_is_read_once_for_all_topics_that_are_asked_about():
+def test_subscriptions_of_members_are_decoded_once_for_all_topics():
     """300 members and 1,000 topics held the loop for 22 s when it was read for each topic."""
     read: list[bytes] = []
 

@@ -57,7 +57,7 @@ def test_a_session_that_ends_makes_a_group_empty_too(room: Room):
     assert (early, room.remove_expired()) == (0, 1)
 
 
-def test_who_comes_back_in_time_keeps_all(room: Room):
+def test_group_that_is_joined_in_time_keeps_its_offsets(room: Room):
     member = room.member("g", "t")
     room.commit("g", "t")
     room.leave("g", member)
@@ -72,7 +72,7 @@ def test_who_comes_back_in_time_keeps_all(room: Room):
     assert room.topics_of("g") == {"t"}
 
 
-def test_what_is_committed_to_an_empty_group_is_kept_from_then_on(room: Room):
+def test_commit_to_an_empty_group_restarts_its_retention_time(room: Room):
     room.leave("g", room.member("g", "t"))
     room.days(6)
     room.commit("g", "t")
@@ -97,7 +97,7 @@ def test_a_settled_group_of_readers_loses_what_it_does_not_read(room: Room):
     [("?", "consumer"), ("t", "connect")],
     ids=["unreadable", "other kind"],
 )
-def test_a_group_of_which_nobody_knows_what_it_reads_loses_nothing(
+def test_group_with_unknown_subscription_keeps_its_offsets(
     room: Room, subscriptions: str, kind: str
 ):
     member = room.member("g", subscriptions, kind)
@@ -120,7 +120,7 @@ def test_a_group_that_rebalances_loses_nothing(room: Room):
     assert room.remove_expired() == 0
 
 
-def test_a_client_may_say_for_how_long(room: Room):
+def test_client_sets_the_retention_time(room: Room):
     """OffsetCommit v2 to v4: a retention time of its own, longer or shorter."""
     room.commit("short", "t", retention_ms=DAY_MS)
     room.commit("long", "t", retention_ms=9 * DAY_MS)
@@ -134,7 +134,7 @@ def test_a_client_may_say_for_how_long(room: Room):
     assert removed == [1, 1, 0, 1]
 
 
-def test_what_a_client_said_does_not_end_what_is_read(room: Room):
+def test_retention_time_of_a_client_keeps_offsets_of_subscribed_topics(room: Room):
     member = room.member("g", "t")
     room.commit("g", "t", retention_ms=0)
     room.stay("g", member, 1)
@@ -183,7 +183,7 @@ def test_a_group_whose_members_died_with_the_server_is_empty_from_the_end_of_the
     assert (first, early, room.remove_expired()) == (0, 0, 1)
 
 
-def test_what_expired_is_gone_after_a_restart_too(room: Room):
+def test_expired_offsets_are_not_restored_after_a_restart(room: Room):
     room.commit("g", "t", "u")
     room.cut()
     room.days(7)
@@ -213,7 +213,7 @@ def test_groups_with_neither_members_nor_positions_are_forgotten(room: Room):
     assert room.names == []
 
 
-def test_a_group_that_somebody_is_about_to_join_is_not_forgotten(room: Room):
+def test_group_with_a_pending_member_is_not_removed(room: Room):
     request = JoinRequest(
         "g", "", "consumer", (("range", b"t"),), 10_000, 10_000, member_id_required=True
     )

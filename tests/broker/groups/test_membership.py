@@ -116,7 +116,7 @@ def test_a_static_member_that_came_back_under_another_id_keeps_it(room: Room):
     assert len(room.broker.groups.find_group("g").members) == 2
 
 
-def test_who_does_not_come_back_goes_when_the_session_ends(room: Room):
+def test_restored_member_is_removed_at_the_end_of_its_session(room: Room):
     ids = join_both(room)
     room = room.restart()
     groups = room.broker.groups
@@ -131,7 +131,7 @@ def test_who_does_not_come_back_goes_when_the_session_ends(room: Room):
         groups.heartbeat("g", ids[0], 1)
 
 
-def test_who_left_before_the_restart_makes_the_others_join_again(room: Room):
+def test_leave_before_a_restart_rebalances_the_others(room: Room):
     ids = join_both(room)
     room.leave("g", ids[1])
 
@@ -281,7 +281,7 @@ def test_a_static_member_that_is_away_is_still_away(rooms: ConsumerRooms):
     assert room.shares() == {"b": [0, 1, 2, 3, 4, 5]}
 
 
-def test_who_left_a_consumer_group_is_not_there_after_a_restart(rooms: ConsumerRooms):
+def test_member_that_left_a_consumer_group_is_not_restored(rooms: ConsumerRooms):
     rooms.room.join("a", "t")
     rooms.room.join("b", "t")
     rooms.room.settle("a", "b")

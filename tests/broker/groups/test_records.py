@@ -50,7 +50,7 @@ class Room:
         return found
 
 
-def test_what_is_kept_has_these_bytes():
+def test_group_record_has_these_bytes():
     assert encode_kept("g", RECORD).hex(" ") == (
         "01 01 00 00 00 00 00 00 00 05 00 01 67 00 03 6e c3 a9"
     )
@@ -67,7 +67,7 @@ def test_records_read_back(name: str, record: GroupRecord):
     ("decode", "payload"),
     [(decode_kept, encode_kept("g", RECORD)), (decode_removal, encode_removal("g"))],
 )
-def test_what_is_cut_or_too_long_or_of_a_later_version_is_corrupt(decode, payload: bytes):
+def test_truncated_or_overlong_group_record_is_corrupt(decode, payload: bytes):
     for cut in (payload + b"\0", b"\2" + payload[1:], *(payload[:n] for n in range(len(payload)))):
         with pytest.raises(CorruptLog):
             decode(cut)
@@ -81,7 +81,7 @@ def test_a_kind_that_is_unknown_is_corrupt():
         decode_kept(bytes(payload))
 
 
-def test_a_group_tells_the_journal_when_it_is_occupied_and_emptied_once_each():
+def test_occupied_and_empty_groups_are_journaled_once_each():
     room = Room()
     for _ in range(3):
         room.records.mark_occupied("g", CLASSIC, "consumer")
@@ -112,7 +112,7 @@ def test_facts_and_snapshots_end_where_memory_did():
     assert room.records.snapshot() == []
 
 
-def test_who_had_members_before_a_start_is_empty_from_the_start_on():
+def test_occupied_group_is_empty_since_the_start_after_a_restart():
     room = Room()
     room.records.mark_occupied("g", CLASSIC, "consumer")
     room.records.mark_empty("h", CLASSIC, "consumer")

@@ -45,7 +45,7 @@ class Room:
         return [group.name for group in self.groups]
 
 
-def test_a_group_is_made_when_somebody_joins_it():
+def test_first_join_creates_the_group():
     room = Room()
 
     member_id = room.member()
@@ -69,7 +69,7 @@ def test_groups_do_not_know_each_other():
         room.groups.heartbeat("h", member_id, 1)
 
 
-def test_what_is_wrong_with_a_join_or_a_sync_is_in_the_promise():
+def test_errors_of_join_and_sync_are_in_the_promise():
     room = Room()
 
     assert isinstance(room.join(member_id="who").error, UnknownMember)
@@ -93,7 +93,7 @@ def test_a_call_without_a_name_names_no_group():
         room.groups.leave("", "m")
 
 
-def test_in_a_group_that_is_not_known_nobody_is_a_member():
+def test_requests_of_an_unknown_group_raise_unknown_member():
     room = Room()
 
     with pytest.raises(UnknownMember):
@@ -142,7 +142,7 @@ def test_a_group_that_has_members_again_is_not_forgotten():
     assert room.names == ["a", "b"]
 
 
-def test_a_group_that_empties_while_somebody_joins_it_can_be_forgotten():
+def test_group_that_empties_during_a_join_is_removed():
     """An answer may be acted upon inside the call that gave it: here the member leaves at once."""
     room = Room(groups_max=1)
     room.join().then(lambda _: room.groups.leave("g", "-1"))
@@ -211,7 +211,7 @@ def test_a_new_name_in_the_registry_needs_room_and_a_name():
         room.groups.replace("", room.groups.classic(""))
 
 
-def test_who_speaks_as_a_member_after_a_restart_is_no_member():
+def test_member_without_a_record_is_unknown_after_a_restart():
     room = Room()
     room.groups.records.mark_empty("g", "classic", "consumer")
 

@@ -124,7 +124,7 @@ def test_fencing_sends_everybody_off(writers):
     assert [each.name for each in writers] == ["c"]
 
 
-def test_those_who_wait_have_their_turn_in_order(writers):
+def test_waiting_producers_are_promoted_in_order(writers):
     holder = Noted("a")
     first, second = Noted("b", WAITING), Noted("c", WAITING)
     writers.admit(holder)
@@ -150,7 +150,7 @@ def test_a_holder_that_reconnects_keeps_the_partition_from_the_line(writers):
     assert waiting.events == []
 
 
-def test_who_is_replaced_for_nothing_makes_room_for_the_line(writers):
+def test_replaced_holder_promotes_the_next_waiting_producer(writers):
     holder = Noted("a", EXCLUSIVE, generated=True)
     taken(writers, holder)
     waiting = Noted("b", WAITING)
@@ -171,7 +171,7 @@ def test_the_line_is_bounded(writers, monkeypatch):
         writers.admit(Noted("c", WAITING))
 
 
-def test_nobody_is_let_in_beside_the_line(writers):
+def test_producer_is_refused_while_others_wait(writers):
     holder = Noted("a")
     writers.admit(holder)
     writers.admit(Noted("b", WAITING))
@@ -182,7 +182,7 @@ def test_nobody_is_let_in_beside_the_line(writers):
         writers.admit(Noted("d", EXCLUSIVE))
 
 
-def test_who_leaves_the_line_is_passed_over(writers):
+def test_producer_that_left_the_queue_is_not_promoted(writers):
     holder, first, second = Noted("a"), Noted("b", WAITING), Noted("c", WAITING)
     for each in (holder, first, second):
         writers.admit(each)
@@ -193,7 +193,7 @@ def test_who_leaves_the_line_is_passed_over(writers):
     assert (first.events, second.events) == ([], ["promoted"])
 
 
-def test_each_who_takes_a_partition_has_a_higher_epoch(writers):
+def test_each_exclusive_producer_has_a_higher_epoch(writers):
     first, second = Noted("a", EXCLUSIVE), Noted("b", EXCLUSIVE)
     assert taken(writers, first) == 0
     writers.leave(first)
@@ -201,7 +201,7 @@ def test_each_who_takes_a_partition_has_a_higher_epoch(writers):
     assert taken(writers, second) == 1
 
 
-def test_who_comes_again_keeps_its_epoch_unless_another_was_there(writers):
+def test_returning_producer_keeps_its_epoch_unless_fenced(writers):
     first = Noted("a", EXCLUSIVE)
     epoch = taken(writers, first)
     writers.leave(first)

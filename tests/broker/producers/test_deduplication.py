@@ -45,7 +45,7 @@ class Room:
         return back
 
 
-def test_a_snapshot_knows_what_is_durable_and_no_more():
+def test_snapshot_contains_only_durable_sequences():
     room = Room()
     room.write(9, 10, 0)
     room.write(9, 20, 1)
@@ -62,7 +62,7 @@ def test_a_snapshot_knows_what_is_durable_and_no_more():
     assert room.flush() == 0
 
 
-def test_what_is_written_while_nothing_gets_durable_is_all_pending():
+def test_sequences_are_pending_until_durable():
     room = Room()
     for number in range(1_000):
         room.write(9, number, number)
@@ -72,7 +72,7 @@ def test_what_is_written_while_nothing_gets_durable_is_all_pending():
     assert room.restarted().last(9) == 498
 
 
-def test_a_replayed_entry_never_lowers_what_a_snapshot_said():
+def test_replayed_entry_never_lowers_the_sequence_of_a_snapshot():
     room = Room()
     room.end = 9
     room.deduplication.restore(1, Stamp(50, 50, 9, 0), 5, 0)
@@ -130,7 +130,7 @@ def test_producers_go_with_their_partition_and_with_the_policy():
     assert (len(room.deduplication), room.rows) == (0, {})
 
 
-def test_what_never_was_in_meta_is_not_deleted_there():
+def test_drop_of_an_unsaved_partition_deletes_no_row():
     room = Room()
     room.write(1, 5, 0)
     room.deduplication.drop(1)

@@ -96,7 +96,7 @@ def test_a_batch_may_wrap_within_itself():
     assert write(producers, 4, 1, producer=(1, 0, 2)) is None
 
 
-def test_what_was_written_before_its_first_known_sequence_is_not_called_a_duplicate():
+def test_sequence_before_the_known_batches_is_out_of_order():
     producers = Producers()
     for index in range(7):
         write(producers, index, producer=(1, 0, 100 + index))
@@ -160,7 +160,7 @@ def test_a_snapshot_falls_back_to_the_epoch_before_while_the_new_one_is_not_dura
     assert (after.epoch, after.written) == (4, 1)
 
 
-def test_a_producer_of_whom_nothing_durable_is_known_waits_for_its_turn(producers):
+def test_producer_without_durable_batches_is_collected_in_turn(producers):
     waiting = rows_of(producers, 5)
     later = rows_of(producers, 70)
 
@@ -177,7 +177,7 @@ def test_a_snapshot_has_only_what_changed(producers):
     assert (len(first), len(second), len(third)) == (1, 0, 1)
 
 
-def test_what_a_snapshot_had_to_leave_out_is_in_the_next(producers):
+def test_batches_missing_in_a_snapshot_are_in_the_next(producers):
     rows_of(producers, 60)
 
     (mark,) = marks_of(rows_of(producers, 70))

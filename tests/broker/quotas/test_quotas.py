@@ -43,7 +43,7 @@ def test_without_any_quota_nothing_counts():
     assert made.connection_wait_s("1.2.3.4", 0.0) == 0
 
 
-def test_the_first_that_says_something_holds():
+def test_first_matching_quota_in_order_applies():
     for there in itertools.product([False, True], repeat=len(ORDER)):
         limits = [place for place, is_there in zip(ORDER, there, strict=True) if is_there]
         made = quotas(
@@ -99,7 +99,7 @@ def test_a_quota_is_shared_by_those_that_it_names_and_no_others(entity, shared):
     assert [pair for pair, meter in meters.items() if meter is mine] == shared
 
 
-def test_what_was_said_is_there_after_a_restart():
+def test_quotas_survive_a_restart():
     meta = MemoryMeta(b"0" * 16, node_id=1, node_epoch=1)
     made = Quotas(meta.state.settings)
     odd = QuotaEntity(None, 'a/b "c" ä\0')
@@ -204,7 +204,7 @@ def test_there_may_be_so_many_quotas(monkeypatch):
         ('kafka/quotas/["u",null,null]', "["),
     ],
 )
-def test_what_meta_cannot_mean_is_damage(key, text):
+def test_invalid_quota_in_meta_raises_corrupt_log(key, text):
     with pytest.raises(CorruptLog):
         Quotas({key: text})
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from trilogue.broker.quotas.token_bucket import TokenBucket
 
 
-def test_what_fits_is_used_at_once_and_what_does_not_is_waited_for():
+def test_tokens_in_the_bucket_are_taken_at_once_and_others_are_awaited():
     meter = TokenBucket(100.0, 2.0)
 
     assert meter.take_tokens(200, 10.0) == 0
@@ -46,7 +46,7 @@ uses = st.lists(st.tuples(st.floats(0, 5), st.floats(0, 1_000)), min_size=1, max
 
 
 @given(uses, st.floats(1, 1_000), st.floats(0.1, 10))
-def test_who_waits_as_told_uses_no_more_than_the_rate(uses, rate, burst_s):
+def test_client_that_obeys_throttle_times_stays_below_the_rate(uses, rate, burst_s):
     """Over any time from the start: rate x time + burst, and the last use."""
     meter, now, used = TokenBucket(rate, burst_s), 100.0, 0.0
     for pause, amount in uses:

@@ -166,7 +166,7 @@ def test_a_string_may_have_a_definition():
 
 
 @pytest.mark.parametrize("definition", INVALID.values(), ids=INVALID)
-def test_what_is_no_schema_is_refused(definition: Definition):
+def test_invalid_schema_definition_is_refused(definition: Definition):
     with pytest.raises(InvalidSchema):
         check_definition(definition)
 

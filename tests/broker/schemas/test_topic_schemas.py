@@ -112,7 +112,7 @@ def test_after_a_deletion_there_is_no_schema_and_no_number_is_given_again():
         room.schemas.get(topic, 0)
 
 
-def test_who_insists_forgets_all_versions():
+def test_purge_removes_all_versions():
     room = Room()
     topic, other = room.topic(), room.topic("u")
     for each in (topic, other):
@@ -127,7 +127,7 @@ def test_who_insists_forgets_all_versions():
     assert room.add(topic, avro("B")) == 0
 
 
-def test_two_who_add_at_once_take_different_numbers():
+def test_concurrent_schemas_get_different_versions():
     room = Room()
     topic = room.topic()
     first, second = room.plan(topic, avro("A")), room.plan(topic, avro("B"))
@@ -193,7 +193,7 @@ def test_a_reader_must_read_what_there_is():
     check_reader_schema(avro("A"), room.schemas.current(topic), CompatibilityStrategy.FORWARD)
 
 
-def test_what_meta_keeps_must_be_readable():
+def test_unreadable_schema_in_meta_raises_corrupt_log():
     for key, text in ((f"{KEY}00/0", "{"), (f"{KEY}xx/0", '{"kind":"AVRO"}'), (f"{KEY}00/", "{}")):
         with pytest.raises(CorruptLog):
             SchemaRegistry({key: text}, lambda: 0)

@@ -48,7 +48,7 @@ def test_a_change_touches_what_it_names(changes, after):
 
 
 @pytest.mark.parametrize(("change", "reason"), REFUSED)
-def test_what_cannot_be_is_refused_and_named(change, reason):
+def test_invalid_change_is_refused_with_the_key(change, reason):
     with pytest.raises(reason, match=change[0].replace(".", r"\.")):
         change_settings(KEPT, [change])
 

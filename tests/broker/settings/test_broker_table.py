@@ -30,7 +30,7 @@ def test_a_row_has_a_reason_and_a_default_it_would_accept(row):
         assert row.check(row.default) == row.default
 
 
-def test_what_holds_for_topics_can_be_said_and_little_else():
+def test_settable_broker_configs_are_topic_defaults_and_few_others():
     settable = {row.key for row in BROKER.values() if not row.is_read_only}
 
     of_topics = {row.broker_keys[0] for row in TOPICS.values() if row.broker_keys}
@@ -53,6 +53,6 @@ def test_secrets_are_known_as_such():
     assert all(BROKER[key].nullable for key in secret)
 
 
-def test_a_group_is_told_by_settings_that_the_broker_has_for_all():
+def test_every_group_config_has_a_broker_default():
     assert all(f"group.{key}" in BROKER for key in GROUPS)
     assert all(row.effect is Effect.EFFECTIVE for row in GROUPS.values())

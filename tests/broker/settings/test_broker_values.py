@@ -41,7 +41,7 @@ class Desk:
         commit.apply()
 
 
-def test_what_was_said_for_this_node_holds_before_what_was_said_for_all_and_at_the_start():
+def test_override_of_this_node_precedes_that_of_all_nodes_and_the_node_settings():
     desk = Desk()
     desk.values.live["message.max.bytes"] = lambda: "7"
     desk.alter(("message.max.bytes", SET, "5"))
@@ -58,7 +58,7 @@ def test_what_was_said_for_this_node_holds_before_what_was_said_for_all_and_at_t
     assert desk.values.value("message.max.bytes") == "6"
 
 
-def test_what_nobody_said_has_kafkas_default_or_no_value():
+def test_unset_config_has_the_default_of_kafka_or_no_value():
     desk = Desk()
     desk.values.live["num.partitions"] = lambda: "1"
     desk.values.live["log.retention.ms"] = lambda: None
@@ -70,7 +70,7 @@ def test_what_nobody_said_has_kafkas_default_or_no_value():
     assert desk.values.values_by_source("log.retention.ms") == [(SettingSource.NODE_SETTINGS, "5")]
 
 
-def test_topics_are_told_what_holds_for_them_and_others_that_something_changed():
+def test_changes_notify_topics_of_their_defaults_and_listeners():
     desk = Desk()
     notified: list[int] = []
     desk.values.listeners.append(lambda: notified.append(len(desk.topics)))
@@ -88,7 +88,7 @@ def test_topics_are_told_what_holds_for_them_and_others_that_something_changed()
     assert notified == [2, 3]
 
 
-def test_what_was_said_survives_a_restart_and_can_be_forgotten():
+def test_overrides_survive_a_restart_and_can_be_reset():
     desk = Desk()
     desk.alter(("log.retention.bytes", SET, "5"))
     desk.alter(("log.retention.bytes", SET, "6"), all_nodes=True)
@@ -102,7 +102,7 @@ def test_what_was_said_survives_a_restart_and_can_be_forgotten():
     assert not again.meta.state.settings
 
 
-def test_what_another_node_was_told_is_not_ours():
+def test_override_of_another_node_is_ignored():
     desk = Desk()
     desk.meta.state.settings["kafka/broker/4"] = '{"log.retention.bytes":"5"}'
 
@@ -126,7 +126,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("key", "value"), REFUSED[:-1])
 @pytest.mark.parametrize("all_nodes", [False, True])
-def test_what_cannot_be_expressed_is_an_invalid_request(key, value, all_nodes):
+def test_invalid_broker_config_raises_invalid_request(key, value, all_nodes):
     with pytest.raises(InvalidRequest, match=key.replace(".", r"\.")):
         Desk().values.check([(key, SET, value)], all_nodes=all_nodes, replace=False)
 
@@ -150,7 +150,7 @@ def test_a_reset_ends_what_was_set_before():
     assert kept == {"log.preallocate": "true"}
 
 
-def test_changes_follow_each_other_and_one_that_was_outrun_says_so():
+def test_changes_are_serialized_and_a_conflict_raises_concurrent_change():
     desk = Desk()
     commit = desk.values.plan_alter({"log.retention.bytes": "5"}, all_nodes=True)
 

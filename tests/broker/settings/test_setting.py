@@ -54,7 +54,7 @@ def test_a_read_only_row_of_a_broker_takes_no_value():
     ("text", "reason"),
     [("", "must not be empty"), ("1KiB", "must be 2KiB to 4KiB"), ("5KiB", "must be 2KiB to 4KiB")],
 )
-def test_a_row_of_a_node_says_its_bounds_in_its_own_unit(text, reason):
+def test_bounds_of_a_node_setting_are_reported_in_its_unit(text, reason):
     row = Setting("a.size", Kind.SIZE, "3KiB", "A size.", minimum=2 << 10, maximum=4 << 10)
 
     with pytest.raises(InvalidValue, match=reason):

@@ -107,7 +107,7 @@ KEPT = [
 
 
 @pytest.mark.parametrize(("key", "value"), REFUSED)
-def test_what_we_would_not_enforce_is_refused_and_named(key: str, value: str | None):
+def test_unsupported_topic_config_is_refused_with_the_key(key: str, value: str | None):
     with pytest.raises(InvalidSetting) as refused:
         check_settings({key: value})
 
@@ -115,7 +115,7 @@ def test_what_we_would_not_enforce_is_refused_and_named(key: str, value: str | N
 
 
 @pytest.mark.parametrize(("key", "value", "kept"), KEPT)
-def test_what_we_enforce_is_accepted_and_what_can_have_one_value_only_is_not_kept(
+def test_supported_topic_configs_are_accepted_and_fixed_ones_are_not_kept(
     key: str, value: str, kept: dict[str, str]
 ):
     assert check_settings({key: value}) == kept
@@ -166,7 +166,7 @@ def test_an_explicit_retention_counts_record_timestamps_even_when_it_is_the_defa
     assert settings.retention_ms == 604_800_000
 
 
-def test_settings_mean_what_they_say():
+def test_topic_configs_resolve_to_topic_settings():
     kept = check_settings(
         {
             "max.message.bytes": "2000000",
@@ -222,7 +222,7 @@ def test_the_old_limit_of_times_holds_where_the_new_ones_are_not_set():
     assert (one.timestamp_before_max_ms, one.timestamp_after_max_ms) == (5, 7)
 
 
-def test_what_was_said_for_all_topics_holds_for_those_that_set_nothing():
+def test_broker_overrides_apply_to_topics_without_own_configs():
     settings = {"retention.ms": "5", "cleanup.policy": "compact", "max.message.bytes": "7"}
 
     silent = resolve_settings({}, broker_overrides=settings)
@@ -255,7 +255,7 @@ POLICIES = [
 
 
 @pytest.mark.parametrize(("policy", "compacts", "retention_ms", "retention_bytes"), POLICIES)
-def test_old_messages_go_only_where_the_policy_says_delete(
+def test_retention_applies_only_with_cleanup_policy_delete(
     policy: str, compacts: bool, retention_ms: int, retention_bytes: int
 ):
     given = {"cleanup.policy": policy, "retention.ms": "9", "retention.bytes": "7"}
@@ -267,7 +267,7 @@ def test_old_messages_go_only_where_the_policy_says_delete(
     assert settings.retention_bytes == retention_bytes
 
 
-def test_settings_of_compaction_mean_what_they_say():
+def test_compaction_configs_resolve_to_topic_settings():
     settings = resolve_settings(
         check_settings(
             {

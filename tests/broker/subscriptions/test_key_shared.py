@@ -49,7 +49,7 @@ def test_a_ring_shares_keys_about_evenly():
     assert all(SLOTS / 4 * 0.6 < share < SLOTS / 4 * 1.4 for share in shares(ring).values())
 
 
-def test_who_comes_to_a_ring_takes_keys_from_all_and_moves_no_others():
+def test_consistent_hash_moves_keys_only_to_the_new_consumer():
     ring = ConsistentHash()
     *old, new = members("a", "b", "c")
     for member in old:
@@ -82,7 +82,7 @@ def test_a_newcomer_takes_half_of_the_largest_range():
     assert dict(shares(halves)) == {"a": SLOTS // 4, "c": SLOTS // 4, "b": SLOTS // 2}
 
 
-def test_who_goes_leaves_its_range_to_a_neighbour():
+def test_auto_split_gives_the_range_of_a_removed_consumer_to_a_neighbour():
     halves = AutoSplit()
     a, b, c = members("a", "b", "c")
     for member in (a, b, c):
@@ -139,7 +139,7 @@ def test_ranges_that_are_none_or_taken_are_refused(ranges):
     assert sticky.member_of(50) is None
 
 
-def test_ranges_of_who_goes_are_free():
+def test_sticky_ranges_of_a_removed_consumer_are_free():
     sticky = StickyRanges()
     member = SubscriptionConsumer("a", ranges=((100, 200),))
     sticky.add(member)

@@ -26,13 +26,13 @@ def test_an_offset_finds_the_entry_that_contains_it():
     ]
 
 
-def test_what_was_noted_before_is_not_noted_twice():
+def test_known_entry_span_is_recorded_once():
     found = noted((0, 3), (3, 5), (0, 3), (3, 5), (5, 6))
 
     assert len(found) == 3
 
 
-def test_what_ends_before_an_offset_is_forgotten():
+def test_entry_spans_before_an_offset_are_dropped():
     found = noted((0, 3), (3, 5), (5, 6))
 
     found.drop_before(4)

@@ -72,7 +72,7 @@ def test_an_exclusive_subscription_has_one_member():
 
 @pytest.mark.parametrize("kind", SubscriptionType)
 @pytest.mark.parametrize("other", SubscriptionType)
-def test_config_resources_do_not_mix_while_somebody_is_connected(kind, other):
+def test_subscription_type_cannot_change_while_a_consumer_is_connected(kind, other):
     if kind is other:
         return
     room = Room(kind)
@@ -94,7 +94,7 @@ def test_sticky_and_automatic_keys_do_not_mix():
         room.join("b")
 
 
-def test_who_is_refused_leaves_nothing_behind():
+def test_refused_consumer_reserves_no_key_ranges():
     room = Room(SubscriptionType.KEY_SHARED)
     room.join("a", ranges=((0, 9),))
 
@@ -133,7 +133,7 @@ def test_demand_is_bounded_and_never_goes_back():
     assert member.demand == DEMAND_MAX
 
 
-def test_what_is_acked_of_an_entry_costs_no_demand():
+def test_acked_messages_of_an_entry_use_no_permits():
     room = Room(SubscriptionType.SHARED, size=4)
     room.acked.ack(1, 3)
     member = room.join("a", demand=3)
@@ -143,7 +143,7 @@ def test_what_is_acked_of_an_entry_costs_no_demand():
     assert member.unacked == 6
 
 
-def test_who_cannot_be_written_to_gets_nothing_and_the_others_go_on():
+def test_stuck_consumer_gets_no_messages_and_the_others_continue():
     room = Room(SubscriptionType.SHARED)
     slow, quick = room.join("slow", demand=100), room.join("quick", demand=100)
 
@@ -255,7 +255,7 @@ def test_a_lower_priority_number_is_served_first():
     assert [name for _, name in room.hand_out(5)] == ["first"] * 3 + ["second"] * 2
 
 
-def test_what_a_lost_member_had_comes_first_and_in_order():
+def test_messages_of_a_lost_consumer_are_redelivered_first_and_in_order():
     room = Room(SubscriptionType.SHARED)
     lost = room.join("lost", demand=5)
     room.hand_out(5)
@@ -268,7 +268,7 @@ def test_what_a_lost_member_had_comes_first_and_in_order():
     assert room.subscription.redeliveries(0) == 0
 
 
-def test_what_is_given_back_comes_again_and_is_counted():
+def test_redelivered_messages_are_sent_again_and_counted():
     room = Room(SubscriptionType.SHARED)
     member = room.join("a", demand=100)
     room.hand_out(5)
@@ -340,7 +340,7 @@ def test_an_ack_of_what_another_has_counts():
     assert not first.handed
 
 
-def test_what_was_acked_while_no_client_had_it_is_not_handed_out():
+def test_messages_acked_before_redelivery_are_not_sent():
     room = Room(SubscriptionType.SHARED)
     member = room.join("a", demand=100)
     room.hand_out(3)
@@ -363,7 +363,7 @@ def test_parts_of_one_message_stay_with_one_member():
     assert len({name for base, name in found if not base % 2}) == 1
 
 
-def test_with_nobody_left_it_begins_again_at_the_mark():
+def test_last_consumer_to_leave_rewinds_to_the_mark_delete_position():
     room = Room(SubscriptionType.SHARED)
     member = room.join("a", demand=100)
     room.hand_out(5)

@@ -57,7 +57,7 @@ def test_the_size_of_kafkas_batches_does_not_bind_others_but_a_policy_does():
         room.append(value=b"x" * 101)
 
 
-def test_nothing_is_appended_to_what_is_deleted_or_terminated_by_any_protocol():
+def test_append_to_a_deleted_or_terminated_topic_is_refused_for_any_protocol():
     room = Room()
     room.partition.terminated = True
     with pytest.raises(errors.TopicTerminated):
@@ -73,7 +73,7 @@ def test_nothing_is_appended_to_what_is_deleted_or_terminated_by_any_protocol():
     assert room.stored == []
 
 
-def test_policies_bind_who_writes_through_another_listener_too():
+def test_policies_apply_to_batches_of_kafka():
     """An entry has a flag for encryption, a batch of Kafka has none."""
     room = Room(encryption_required=True)
     with pytest.raises(errors.PolicyViolation, match="encrypted"):
@@ -90,7 +90,7 @@ def test_transactional_entries_are_refused_outside_of_a_transaction():
         Room().append(txn=True)
 
 
-def test_a_full_disk_and_a_failed_one_say_what_they_say_of_batches():
+def test_disk_full_and_storage_failed_are_raised_as_for_batches():
     room = Room(deduplication=True)
     for problem, refusal in (
         (log_errors.DiskFull("full"), errors.DiskFull),
@@ -126,7 +126,7 @@ def test_a_compacted_topic_takes_messages_without_a_key():
     assert room.append(count=3).base_offset == 0
 
 
-def test_what_is_repeated_is_stored_once_where_the_policy_says_so():
+def test_duplicates_are_stored_once_with_deduplication_enabled():
     room = Room(deduplication=True)
 
     appended = [

@@ -54,7 +54,7 @@ def timed(*times: int, codec: int = 0) -> bytes:
 # ---- compression.type
 
 
-def test_only_topics_that_ask_for_something_are_prepared_for():
+def test_only_topics_with_constraints_need_validation():
     assert not needs_validation(ANY)
     assert not needs_validation(STAMPED)
     for settings in (LIMITED, TopicSettings(compacts=True), TopicSettings(compression=Codec.NONE)):
@@ -92,7 +92,7 @@ def test_the_level_decides_how_small_it_becomes():
         assert sizes[1] < sizes[0], codec
 
 
-def test_what_is_too_large_unpacked_is_refused_as_such():
+def test_batch_too_large_after_decompression_raises_too_large():
     settings = TopicSettings(compression=Codec.NONE, message_size_max=10_000)
     small = build_batch([Record(0, NOW, None, bytes(50_000))], codec=4)
 
@@ -137,7 +137,7 @@ def test_times_out_of_the_limits_are_refused_and_named(codec: int):
             made(timed(*times, codec=codec), LIMITED)
 
 
-def test_what_has_no_time_is_within_all_limits():
+def test_batch_without_timestamp_passes_timestamp_limits():
     made(timed(-1), LIMITED)
 
 
@@ -199,7 +199,7 @@ def test_the_messages_that_are_not_taken_are_named_and_times_weigh_more():
     assert str(keyless.value).count("has no key") == 3
 
 
-def test_what_cannot_be_looked_into_is_refused():
+def test_undecodable_batch_is_refused():
     for settings in (LIMITED, TopicSettings(compacts=True)):
         with pytest.raises(InvalidRecord, match="looked at"):
             made(sealed(b"\x99" * 20), settings)
@@ -233,7 +233,7 @@ def test_times_of_a_set_are_held_to_the_limits():
             made(sent, LIMITED, is_old=True)
 
 
-def test_a_producer_may_not_say_that_its_times_are_the_brokers():
+def test_producer_cannot_claim_log_append_time():
     """A real Kafka refuses it where it matters: for times of the broker, and without a time."""
     claiming = message(b"v", attributes=APPEND_TIME, timestamp=NOW)
     untimed = message(b"v", attributes=APPEND_TIME, timestamp=-1)
@@ -256,14 +256,14 @@ REFUSED: dict[str, tuple[bytes, type[BrokerError]]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_is_wrong_is_refused_for_what_it_is(case: str):
+def test_invalid_batch_raises_its_error(case: str):
     sent, error = REFUSED[case]
 
     with pytest.raises(error):
         made(sent, is_old=True)
 
 
-def test_a_codec_that_does_not_exist_is_said_so():
+def test_unknown_codec_raises_unsupported_compression():
     batch = bytearray(timed(NOW))
     batch[22] = 5
     pack_into(">I", batch, 17, crc32c(bytes(batch[21:])))

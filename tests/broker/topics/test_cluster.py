@@ -186,7 +186,7 @@ def test_partition_ids_are_never_given_twice():
     assert first.topic_id != second.topic_id
 
 
-def test_a_commit_says_how_many_ids_to_reserve():
+def test_metadata_change_contains_the_number_of_ids_to_reserve():
     assert Room().plan_create("orders", partition_count=7).partition_ids == 7
 
 
@@ -233,7 +233,7 @@ def test_a_topic_has_the_partitions_requested(fields, partitions):
     assert len(Room().create("orders", **fields).partitions) == partitions
 
 
-def test_all_topics_together_have_a_limit_that_counts_what_is_being_made():
+def test_total_partition_limit_counts_pending_creations():
     room = Room()
     room.create("a", partition_count=50)
     pending = room.plan_create("b", partition_count=40)
@@ -355,7 +355,7 @@ def test_a_deletion_that_could_not_be_recorded_changes_nothing():
         lambda cluster: cluster.topic_by_id(bytes(16)),
     ],
 )
-def test_what_is_not_there_is_said_so(call):
+def test_unknown_topic_raises_broker_error(call):
     with pytest.raises(BrokerError):
         call(Room().cluster)
 

@@ -41,7 +41,7 @@ def test_tombstones_and_keyless_messages_are_passed_over_but_the_very_last():
     assert removed(entries[0], horizon=3) == [(0, 2)]
 
 
-def test_what_is_above_the_horizon_is_not_looked_at():
+def test_entries_above_the_horizon_are_not_compacted():
     assert removed(entry(0, (b"a", b"1")), entry(1, (b"a", b"2")), horizon=1) == []
 
 
@@ -50,7 +50,7 @@ def test_a_view_without_messages_is_empty():
     assert list(CompactedView(5, iter([]), 3).removed()) == [(3, 5)]
 
 
-def test_entries_that_nobody_can_look_into_stay_whole():
+def test_entries_with_an_unknown_codec_stay_whole():
     foreign = bytearray(entry(0, (b"a", b"1"), (b"a", b"2")))
     foreign[21:23] = (3 << 8).to_bytes(2, "big")
 

@@ -50,7 +50,7 @@ def test_a_message_without_a_key_is_refused_and_named(codec: int):
     assert len(log.partitions[7].entries) == 1
 
 
-def test_what_cannot_be_looked_into_is_refused():
+def test_undecodable_batch_is_refused():
     made, _ = partition()
 
     with pytest.raises(InvalidRecord, match="looked at"):
@@ -82,7 +82,7 @@ def due_end(
     return None if due is None else due.end_offset
 
 
-def test_what_was_never_compacted_is_due():
+def test_uncompacted_partition_is_due():
     settings = replace(COMPACTED, delete_retention_ms=5)
 
     due = plan_partition([run(0, 50, 10), run(50, 100, 10)], state(), settings, NOW)
@@ -131,7 +131,7 @@ def test_the_largest_lag_makes_it_due_whatever_the_ratio():
         assert due is None or due.is_forced
 
 
-def test_what_is_younger_than_the_least_lag_is_left_alone():
+def test_messages_younger_than_min_compaction_lag_are_not_compacted():
     runs = [run(0, 50, 10, NOW - 900), run(50, 100, 10, NOW - 500)]
 
     ends = {
@@ -154,7 +154,7 @@ def test_it_ends_where_a_transaction_is_open():
     assert due_end(runs, state(open_transactions=((4, 0),))) is None
 
 
-def test_what_was_deleted_does_not_count():
+def test_deleted_messages_do_not_count_for_the_dirty_ratio():
     found = PartitionState(ID, 60, 100, compacted_end=20)
 
     due = plan_partition([run(50, 100, 10)], found, COMPACTED, NOW)
@@ -181,7 +181,7 @@ def test_only_topics_that_are_compacted_are_looked_at():
     assert planned({7: state(compacted_end=100)}) == []
 
 
-def test_producers_tell_where_their_last_entries_are():
+def test_producer_state_has_offsets_of_last_entries():
     made, _ = partition()
     for sequence, key in enumerate((b"a", b"b")):
         records = [Record(0, NOW, key, b"v")]

@@ -100,7 +100,7 @@ def test_an_unpartitioned_topic_has_one_partition():
     assert not Room(room.meta, room.log).cluster.topic(topic.name).partitioned
 
 
-def test_listeners_are_told_what_happened_when_it_is_true():
+def test_listeners_are_notified_after_each_change_is_applied():
     room = Room()
     events: list[tuple[TopicEvent, str, int]] = []
     room.cluster.listeners.append(

@@ -131,7 +131,7 @@ def test_a_start_inside_an_entry_keeps_the_entry_whole(node: Node):
 
 
 @pytest.mark.parametrize("policy", ["compact", "compact,delete", "delete"])
-def test_what_is_only_compacted_is_not_deleted(node: Node, policy: str):
+def test_delete_records_of_a_compact_only_topic_is_refused(node: Node, policy: str):
     """Kafka: POLICY_VIOLATION unless the policy includes delete."""
     fill(node)
     orders(node).settings["cleanup.policy"] = policy

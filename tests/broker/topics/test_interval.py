@@ -56,7 +56,7 @@ def kill(node: Node) -> None:
     node.start()
 
 
-def test_who_goes_on_behind_a_gap_hears_of_it(node: Node):
+def test_producer_that_continues_after_lost_batches_gets_out_of_order_sequence(node: Node):
     for sequence in range(3):
         send(node, sequence)
     pass_interval(node)
@@ -71,7 +71,7 @@ def test_who_goes_on_behind_a_gap_hears_of_it(node: Node):
     assert send(node, 0, epoch=1).base_offset == 3, "the next epoch goes on"
 
 
-def test_a_producer_of_whom_nothing_was_left_is_a_new_one(node: Node):
+def test_producer_without_durable_batches_starts_at_any_sequence(node: Node):
     """As in Kafka: an unknown producer may begin anywhere."""
     send(node, 0)
 
@@ -102,7 +102,7 @@ def test_a_cut_knows_the_producer_as_far_as_the_disk_does(node: Node):
     assert send(node, 20).base_offset == 20
 
 
-def test_what_is_kept_of_a_producer_does_not_grow_with_what_is_durable():
+def test_producer_state_does_not_grow_with_durable_batches():
     partition = Producers().partition(1)
     for sequence in range(200):
         header = read_header(batch(producer=(PRODUCER, 0, sequence)))

@@ -129,7 +129,7 @@ def test_an_old_name_with_a_cluster_is_a_namespace_too():
     assert house.again().namespaces.namespace_policies(old).ttl_s == 7
 
 
-def test_what_is_there_is_not_made_again():
+def test_existing_tenant_or_namespace_is_not_created_again():
     house = House()
     house.create_namespace()
 
@@ -141,7 +141,7 @@ def test_what_is_there_is_not_made_again():
         house.namespaces.plan_create(NamespaceName("public", "default"), Namespace())
 
 
-def test_what_is_not_there_cannot_be_changed_or_filled():
+def test_unknown_tenant_or_namespace_raises_unknown_namespace():
     namespaces = House().namespaces
 
     with pytest.raises(UnknownNamespace):
@@ -202,7 +202,7 @@ def test_a_namespace_that_no_client_made_exists_while_a_topic_is_in_it():
     assert not house.namespaces.exists(SHOP)
 
 
-def test_who_was_outrun_decides_again():
+def test_conflicting_namespace_change_raises_concurrent_change():
     house = House()
     house.create_namespace()
     first = house.namespaces.plan_alter(SHOP, Namespace(policies={"messageTTL": 1}))
@@ -215,7 +215,7 @@ def test_who_was_outrun_decides_again():
     assert house.namespaces.namespace_policies(SHOP).ttl_s == 1
 
 
-def test_what_cannot_be_read_in_meta_stops_the_start():
+def test_unreadable_namespace_in_meta_stops_the_start():
     house = House()
     house.meta.write_now([PutSetting("namespace/acme/shop", "{not json")])
 
@@ -286,7 +286,7 @@ MEANT = [
 ]
 
 
-def test_an_undefined_strategy_of_a_topic_leaves_what_its_namespace_says():
+def test_undefined_strategy_of_a_topic_inherits_that_of_its_namespace():
     key = "schemaCompatibilityStrategy"
 
     found = resolve_policies({key: "UNDEFINED"}, {key: "BACKWARD"})
@@ -295,7 +295,7 @@ def test_an_undefined_strategy_of_a_topic_leaves_what_its_namespace_says():
 
 
 @pytest.mark.parametrize(("name", "value", "meant"), MEANT)
-def test_a_value_means_what_it_says(name: str, value: object, meant: Policies):
+def test_policy_value_resolves_to_its_meaning(name: str, value: object, meant: Policies):
     kept = check_policy(name, PolicyLevel.NAMESPACE, value)
 
     assert resolve_policies({}, {name: kept}) == meant
@@ -338,7 +338,7 @@ def test_more_copies_than_there_are_is_refused():
 
 
 @pytest.mark.parametrize("name", [row.name for row in POLICIES.values() if row.refused])
-def test_what_nobody_would_obey_is_refused_with_the_reason(name: str):
+def test_policy_without_effect_is_refused_with_the_reason(name: str):
     with pytest.raises(InvalidSetting, match=POLICIES[name].refused):
         check_policy(name, PolicyLevel.NAMESPACE, True)
 
@@ -350,7 +350,7 @@ def test_a_policy_of_another_level_is_refused():
         check_policy("encryptionRequired", PolicyLevel.TOPIC, True)
 
 
-def test_partitions_obey_what_their_namespace_and_topic_say_also_after_a_restart():
+def test_partitions_apply_policies_of_namespace_and_topic_after_a_restart():
     house = House()
     house.create_namespace(messageTTL=5)
     topic = house.create_topic("acme/shop/orders", partition_count=2)
@@ -393,7 +393,7 @@ def test_a_name_stands_for_a_partition():
         ("non-persistent://public/default/bare", NotServed),
     ],
 )
-def test_a_name_that_stands_for_nothing_says_why(spelled: str, reason: type[Exception]):
+def test_find_partition_raises_for_an_unresolvable_name(spelled: str, reason: type[Exception]):
     house = House()
     house.create_topic("bare", partitioned=False)
     house.create_topic("many", partition_count=3)
@@ -402,7 +402,7 @@ def test_a_name_that_stands_for_nothing_says_why(spelled: str, reason: type[Exce
         find_partition(house.cluster, parse_pulsar(spelled))
 
 
-def test_a_topic_is_made_by_mentioning_it_as_the_namespace_says():
+def test_auto_creation_follows_the_policy_of_the_namespace():
     house = House()
     house.create_namespace()
     bare = check_auto_create(house.broker, parse_pulsar("acme/shop/orders"))
@@ -418,7 +418,7 @@ def test_a_topic_is_made_by_mentioning_it_as_the_namespace_says():
         check_auto_create(house.broker, parse_pulsar("acme/shop/orders"))
 
 
-def test_the_listeners_switch_holds_where_the_namespace_says_nothing():
+def test_auto_creation_switch_of_the_listener_applies_without_a_namespace_policy():
     house = House()
     house.create_namespace()
 

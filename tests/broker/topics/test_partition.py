@@ -128,7 +128,7 @@ def test_a_sequence_out_of_order_is_refused():
         (log_errors.StorageFailed("broken"), errors.StorageFailed),
     ],
 )
-def test_what_the_log_refuses_is_no_sequence_written(refused, meant):
+def test_append_refused_by_the_log_records_no_sequence(refused, meant):
     room = Room()
     room.log.refusal = refused
     with pytest.raises(meant):

@@ -49,7 +49,7 @@ def test_twins_judge_damaged_batches_the_same(seed: bytes, at: int, octet: int, 
 
 
 @pytest.mark.parametrize("modules", [plain_batch_appender, PURE], ids=["installed", "pure"])
-def test_what_is_not_plain_reaches_no_log(modules):
+def test_batch_that_is_not_plain_is_not_appended(modules):
     assert append(modules, PLAIN)[0] == 5
     assert append(modules, PLAIN, size_max=len(PLAIN) - 1) == (-1, [])
     assert append(modules, PLAIN, size_max=-1) == (-1, [])

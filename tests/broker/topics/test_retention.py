@@ -74,7 +74,7 @@ def test_the_oldest_runs_go_while_the_rest_is_no_smaller_than_the_limit(limit, t
     assert start == after
 
 
-def test_what_is_too_old_goes_first_and_counts_no_more_for_the_size():
+def test_expired_segments_are_removed_before_the_size_limit_applies():
     old = (0, 10, NOW - 5_000, NOW - 5_000, 10)
     settings = TopicSettings(retention_ms=1_000, retention_bytes=85)
 
@@ -149,7 +149,7 @@ def test_a_partition_that_is_too_large_is_found_over_all_its_segments():
     assert known.looked_up == [limited]
 
 
-def test_what_waits_in_the_journal_counts_for_the_size():
+def test_journal_bytes_count_for_retention_by_size():
     known = Segments()
     (limited,) = known.topic("limited", retention_bytes="100")
     known.add((limited, 0, 10, NOW, NOW, 40))
@@ -160,7 +160,7 @@ def test_what_waits_in_the_journal_counts_for_the_size():
     assert known.plan() == {limited: 10}
 
 
-def test_nobody_is_looked_up_where_everything_is_young(monkeypatch):
+def test_retention_of_young_segments_looks_up_no_partition(monkeypatch):
     known = Segments()
     ids = known.topic("many", 50)
     known.add(*((each, 0, 10, 0, NOW) for each in ids))  # the time of the record does not count
@@ -267,7 +267,7 @@ def test_each_system_keeps_what_it_would_keep(settings, policy, needed, after):
     assert find_new_start(extents(EARLY, LATE), 0, rules, NOW, needed=needed) == after
 
 
-def test_what_a_subscription_needs_is_not_even_looked_up():
+def test_retention_looks_up_no_partition_that_a_subscription_needs():
     known = Segments()
     (slow,) = known.topic("slow")
     (by_hand,) = known.topic("by.hand", retention_ms="1000")

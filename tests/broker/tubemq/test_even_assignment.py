@@ -11,7 +11,7 @@ from trilogue.broker.tubemq.even_assignment import TubePartition, assign_evenly
 
 
 @pytest.mark.parametrize(("parts", "members"), [(0, 3), (1, 3), (4, 1), (7, 3), (9, 3), (2, 5)])
-def test_shares_are_what_division_and_remainder_say(parts, members):
+def test_shares_differ_by_at_most_one_partition(parts, members):
     names = [f"m{each}" for each in range(members)]
 
     shares = Counter(assign_evenly(some(*range(parts)), names, {}).values())
@@ -20,11 +20,11 @@ def test_shares_are_what_division_and_remainder_say(parts, members):
     assert all(shares[name] in {parts // members, -(-parts // members)} for name in names)
 
 
-def test_nobody_gets_anything_where_nobody_is():
+def test_assignment_without_members_is_empty():
     assert assign_evenly(some(0, 1), [], {}) == {}
 
 
-def test_who_has_most_keeps_what_is_left_over():
+def test_remainder_stays_with_the_member_that_holds_most():
     held = dict.fromkeys(some(0, 1, 2), "b")
 
     found = assign_evenly(some(0, 1, 2), ["a", "b"], held)
@@ -43,5 +43,5 @@ def test_a_member_keeps_some_of_every_topic():
     }
 
 
-def test_what_is_held_by_who_is_no_member_is_free():
+def test_partitions_of_unknown_members_are_free():
     assert assign_evenly(some(0), ["a"], {some(0)[0]: "z"}) == {some(0)[0]: "a"}

@@ -96,12 +96,12 @@ def test_nothing_is_no_rule(text):
         rules(3, {"normFreqInMs": 1}, {"normFreqInMs": 1}),
     ],
 )
-def test_what_clients_could_not_read_is_refused(text):
+def test_invalid_flow_control_rules_are_refused(text):
     with pytest.raises(InvalidSetting):
         parse_rules(text)
 
 
-def test_who_lags_reads_so_much_a_minute_and_a_twelfth_of_it_in_five_seconds():
+def test_lagging_consumer_is_limited_per_minute_and_per_five_seconds():
     found = parse_rules(rules(0, VOLUME))
     meter = ReadMeter(lag_bytes=101 * MIB)
     now_ms = NOON_MS
@@ -121,7 +121,7 @@ def test_who_lags_reads_so_much_a_minute_and_a_twelfth_of_it_in_five_seconds():
 @pytest.mark.parametrize(
     ("lag", "at_ms"), [(100 * MIB, NOON_MS), (101 * MIB, NOON_MS + 7 * 3_600_000), (0, NOON_MS)]
 )
-def test_a_volume_is_limited_only_for_who_lags_and_only_at_its_time(lag, at_ms):
+def test_volume_is_limited_only_with_lag_and_in_its_time_of_day(lag, at_ms):
     found = parse_rules(rules(0, VOLUME))
     meter = ReadMeter(lag_bytes=lag)
     found.wait_ms(meter, at_ms)
@@ -137,7 +137,7 @@ def test_a_limit_of_nothing_lets_nothing_through():
     assert found.wait_ms(meter, NOON_MS) == 1_000
 
 
-def test_who_finds_nothing_again_and_again_waits():
+def test_repeated_empty_reads_wait():
     found = parse_rules(
         rules(1, {"zeroCnt": 2, "freqInMs": 500}, {"zeroCnt": 4, "freqInMs": 2_000})
     )

@@ -29,7 +29,7 @@ def test_a_lone_member_is_directed_to_take_everything_at_its_first_heartbeat():
     assert event.status is EventStatus.PROCESSING
 
 
-def test_an_event_is_told_once_and_done_when_it_comes_back():
+def test_event_is_sent_once_and_done_when_the_member_confirms_it():
     room = Room()
     room.join("a")
     event = room.beat("a")
@@ -43,7 +43,7 @@ def test_an_event_is_told_once_and_done_when_it_comes_back():
     assert event.status is DONE
 
 
-def test_nobody_is_told_to_take_what_another_has_not_let_go_of():
+def test_partition_is_assigned_only_after_its_owner_releases_it():
     room = Room()
     room.join("a")
     room.settle("a")
@@ -161,7 +161,7 @@ def test_partitions_that_were_occupied_are_assigned_again():
 
 
 @pytest.mark.parametrize("status", [EventStatus.FAILED, EventStatus.UNKNOWN])
-def test_what_failed_is_told_again_in_another_round(status):
+def test_failed_event_is_sent_again_with_a_new_rebalance_id(status):
     room = Room()
     room.join("a")
     event = room.beat("a")
@@ -175,7 +175,7 @@ def test_what_failed_is_told_again_in_another_round(status):
 
 
 @pytest.mark.parametrize("status", [EventStatus.WAITING, EventStatus.PROCESSING])
-def test_what_is_not_done_yet_is_waited_for(status):
+def test_unfinished_event_stays_pending(status):
     room = Room()
     room.join("a")
     event = room.beat("a")
@@ -197,7 +197,7 @@ def test_a_failed_disconnect_frees_nothing():
     assert room.has("a") == some(0, 1, 2, 3)
 
 
-def test_who_says_done_and_reports_to_have_it_still_has_it():
+def test_partition_in_the_report_of_a_member_stays_assigned_after_done():
     room = Room()
     room.join("a")
     room.settle("a")
@@ -231,7 +231,7 @@ def test_an_answer_to_an_older_event_changes_nothing():
     assert room.balances.view("g").counts.late_answers == 2
 
 
-def test_an_event_that_is_never_answered_is_told_again_after_a_question():
+def test_unconfirmed_event_is_sent_again_after_a_report_request():
     room = Room()
     room.join("a")
     event = room.beat("a")
@@ -251,7 +251,7 @@ def test_an_event_that_is_never_answered_is_told_again_after_a_question():
     assert again.rebalance_id > event.rebalance_id
 
 
-def test_what_a_member_reports_to_have_after_all_is_not_told_again():
+def test_event_is_not_repeated_for_reported_partitions():
     room = Room()
     room.join("a")
     room.beat("a")
@@ -261,7 +261,7 @@ def test_what_a_member_reports_to_have_after_all_is_not_told_again():
     assert room.beat("a", report=some(0, 1, 2, 3)) is None
 
 
-def test_who_answers_no_event_is_gone_after_some():
+def test_member_that_confirms_no_event_is_removed_after_some_rounds():
     room = Room()
     room.join("a")
     room.join("b")
@@ -281,7 +281,7 @@ def test_who_answers_no_event_is_gone_after_some():
     assert set(room.has("b")) == set(some(0, 1, 2, 3))
 
 
-def test_a_report_is_not_believed_about_what_is_under_way():
+def test_report_does_not_change_partitions_of_a_pending_event():
     room = Room()
     room.join("a")
     room.beat("a")
@@ -290,7 +290,7 @@ def test_a_report_is_not_believed_about_what_is_under_way():
     assert room.has("a") == some(0, 1, 2, 3)
 
 
-def test_what_a_member_has_lost_it_is_directed_to_take_again():
+def test_partition_missing_in_a_report_is_connected_again():
     room = Room()
     room.join("a")
     room.settle("a")
@@ -301,7 +301,7 @@ def test_what_a_member_has_lost_it_is_directed_to_take_again():
     assert (event.kind, event.parts) == (EventKind.ONLY_CONNECT, some(1))
 
 
-def test_who_has_what_another_has_is_directed_to_let_go_of_it():
+def test_member_with_a_partition_of_another_member_gets_a_disconnect_event():
     room = Room()
     room.join("a", "b")
     room.settle("a", "b")
@@ -315,7 +315,7 @@ def test_who_has_what_another_has_is_directed_to_let_go_of_it():
     assert done is None
 
 
-def test_what_a_stranger_to_it_still_has_nobody_is_told_to_take():
+def test_partition_in_the_report_of_another_member_is_not_assigned():
     room = Room()
     room.join("a", "b")
     room.settle("a", "b")
@@ -327,7 +327,7 @@ def test_what_a_stranger_to_it_still_has_nobody_is_told_to_take():
     assert event is None
 
 
-def test_who_has_a_partition_already_keeps_it_from_who_was_told_to_take_it():
+def test_claim_of_a_joining_member_precedes_a_pending_connect_event():
     room = Room()
     room.join("a")
     event = room.beat("a")
@@ -339,7 +339,7 @@ def test_who_has_a_partition_already_keeps_it_from_who_was_told_to_take_it():
     assert (room.has("a"), room.has("b")) == (some(0, 1), some(2, 3))
 
 
-def test_who_comes_back_with_what_it_has_keeps_it():
+def test_member_that_registers_with_its_partitions_keeps_them():
     room = Room()
     room.join("a", claims=some(2, 3), allocated=True)
     room.join("b", claims=some(0, 1), allocated=True)
@@ -348,7 +348,7 @@ def test_who_comes_back_with_what_it_has_keeps_it():
     assert room.beat("b") is None
 
 
-def test_a_member_that_registers_twice_is_one_member_and_is_told_again():
+def test_second_registration_keeps_the_member_and_repeats_its_event():
     """It may have registered again because the answer with the event never came."""
     room = Room()
     room.join("a")
@@ -364,7 +364,7 @@ def test_a_member_that_registers_twice_is_one_member_and_is_told_again():
     assert room.balances.member_count == 1
 
 
-def test_who_is_silent_for_a_session_is_gone():
+def test_member_without_heartbeats_is_removed_after_its_session():
     room = Room()
     room.join("a", "b")
     room.settle("a", "b")
@@ -379,7 +379,7 @@ def test_who_is_silent_for_a_session_is_gone():
     assert room.balances.view("g").counts.lost == 1
 
 
-def test_a_stopped_group_is_told_once_and_moves_nothing_until_it_may():
+def test_stopped_group_gets_one_stop_event_and_no_assignment_until_resumed():
     room = Room()
     room.join("a")
     room.balances.stop("g")
@@ -414,7 +414,7 @@ def test_a_group_a_node_and_a_name_have_bounds():
             Room().balances.join(name, "b", TERMS, 0)
 
 
-def test_members_say_only_so_much_of_themselves_until_some_go():
+def test_size_of_member_data_is_limited_until_members_leave():
     room = Room(settings=BalanceSettings(size_bytes_max=100))
     room.join("a", size=60)
     room.join("a", size=70)
@@ -437,7 +437,7 @@ def test_partitions_that_are_not_there_are_not_believed_in():
     assert room.has("b") == ()
 
 
-def test_nothing_is_kept_of_a_group_that_nobody_is_in():
+def test_empty_group_is_removed():
     room = Room()
     emptied: list[str] = []
     room.balances.empty.append(emptied.append)
@@ -454,7 +454,7 @@ def test_nothing_is_kept_of_a_group_that_nobody_is_in():
             call("g")
 
 
-def test_administrators_see_who_has_what():
+def test_group_view_lists_members_with_partitions():
     room = Room(3)
     room.join("b", "a", host="here")
     room.settle("a", "b")

@@ -9,7 +9,7 @@ from trilogue.broker.tubemq.group_balancer import GroupBalancer
 from trilogue.broker.tubemq.rebalance_events import EventKind
 
 
-def test_what_is_deleted_and_made_again_between_heartbeats_is_taken_again():
+def test_recreated_topic_is_disconnected_and_connected_again():
     room = Room()
     room.join("a", "b")
     room.settle("a", "b")
@@ -29,7 +29,7 @@ def test_what_is_deleted_and_made_again_between_heartbeats_is_taken_again():
     assert sorted(room.has("a") + room.has("b")) == list(some(0, 1, 2, 3))
 
 
-def test_many_who_join_a_large_group_at_once_do_not_share_it_out_each_time():
+def test_joins_of_many_members_share_one_assignment():
     room, requested = Room(), 0
 
     def count(_topic: TopicName) -> int:

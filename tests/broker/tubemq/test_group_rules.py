@@ -39,7 +39,7 @@ def house():
 # -- who may read
 
 
-def test_a_group_of_which_nothing_is_said_may_read(house):
+def test_group_without_rules_may_consume(house):
     assert house.broker.rules.may_consume("any", PLANES) is None
 
 
@@ -101,7 +101,7 @@ def test_a_group_with_some_of_its_filters_may_read(house):
 # -- how fast
 
 
-def test_where_nothing_was_said_of_flow_clients_are_told_a_blank(house):
+def test_unset_flow_control_is_blank(house):
     assert house.broker.rules.flow("any") == NO_FLOW_CONTROL
     assert house.broker.rules.default_flow.text == ""
     assert house.broker.rules.default_flow.id == -2
@@ -206,7 +206,7 @@ def test_all_of_it_is_there_after_a_restart(house):
     assert after.may_consume("h", PLANES) == rules.may_consume("h", PLANES)
 
 
-def test_what_is_forgotten_is_gone_and_who_listens_hears(house):
+def test_removed_rules_are_gone_and_listeners_are_notified(house):
     rules = house.broker.rules
     received: list[int] = []
     rules.listeners.append(lambda: received.append(1))
@@ -224,7 +224,7 @@ def test_what_is_forgotten_is_gone_and_who_listens_hears(house):
     assert not [key for key in house.meta.state.settings if key.startswith("tubemq/")]
 
 
-def test_who_was_outrun_has_to_decide_again(house):
+def test_conflicting_rule_change_raises_concurrent_change(house):
     rules = house.broker.rules
     late = rules.plan_group("g", TubeGroupRecord())
     house.carry_out(rules.plan_group("g", TubeGroupRecord(FlowControlText(3, SLOW, holds=True))))
@@ -240,7 +240,7 @@ def test_a_name_that_no_group_has_is_refused(name):
 
 
 @pytest.mark.parametrize("filters", [("",), ("a,b",), ("x" * 257,), tuple(map(str, range(501)))])
-def test_filters_that_no_client_could_ask_for_are_refused(house, filters):
+def test_filters_that_clients_cannot_send_are_refused(house, filters):
     with pytest.raises(InvalidSetting):
         house.broker.rules.plan_consume("g", PLANES, ConsumeRecord(filters=filters))
 
@@ -275,7 +275,7 @@ def test_there_are_only_so_many_rules(house, monkeypatch):
         ("tubemq/cluster", '{"flow": {"id": 3, "text": "nonsense", "holds": true}}'),
     ],
 )
-def test_what_cannot_be_read_of_it_is_corruption(key, text):
+def test_unreadable_group_rule_raises_corrupt_log(key, text):
     meta = MemoryMeta(b"c" * 16, 1, 5)
     meta.write_now([PutSetting(key, text)])
 

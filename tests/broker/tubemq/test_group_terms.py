@@ -25,7 +25,7 @@ def test_a_bound_group_begins_when_all_have_come_where_they_agreed(big, starts):
     assert sorted(part for event in events if event for part in event.parts) == [*some(0, 1, 2, 3)]
 
 
-def test_who_brought_the_position_that_counts_reads_from_there():
+def test_partition_of_a_bound_group_goes_to_the_member_with_the_smallest_offset():
     room = Room(2)
     room.join("a", terms=bound(p0=5, p1=1))
     room.join("b", terms=bound(p0=3, p1=2))
@@ -71,7 +71,7 @@ def test_a_bound_group_goes_on_when_one_of_it_goes():
 # ---- groups that balance themselves
 
 
-def test_who_balances_itself_gets_nothing_and_is_believed_everything():
+def test_client_balance_members_get_no_events_and_report_their_partitions():
     room = Room()
     room.join("a", "b", terms=GroupTerms(frozenset({T}), BalanceMode.CLIENT))
 
@@ -92,7 +92,7 @@ def test_who_balances_itself_gets_nothing_and_is_believed_everything():
         (bound(), bound(big=True), "select big"),
     ],
 )
-def test_what_a_member_has_other_than_its_group_is_named(first, second, what):
+def test_inconsistent_member_error_names_the_difference(first, second, what):
     room = Room()
     room.join("a", terms=first)
 

@@ -82,7 +82,7 @@ class Room:
         return start
 
 
-def test_a_new_groups_position_is_durable_before_it_is_told():
+def test_position_of_a_new_group_is_durable_before_the_reply():
     room = Room()
     room.there.log.high_watermark = 7
 
@@ -152,7 +152,7 @@ def test_a_negative_position_is_none():
     assert room.register(start_from=StartFrom.END).committed == 3
 
 
-def test_what_a_bound_group_agreed_on_goes_before_all_else_once():
+def test_start_offset_of_a_bound_group_applies_to_the_first_registration():
     room = Room()
     room.there.log.high_watermark = 9
     room.registrations.begin_at(1, GROUP, 6)
@@ -203,7 +203,7 @@ def test_there_are_so_many_readers_and_filters_and_no_more():
             room.registrations.register(room.partition, GROUP, "c", now_ms=0, filters=filters)
 
 
-def test_readers_say_so_much_of_themselves_and_no_more():
+def test_text_size_of_registrations_is_limited():
     """The present registrations count: one that ends, or is replaced, makes room."""
     size = len(GROUP) + len("c") + len("ab")
     room = Room(RegistrationLimits(text_size_max=size))
@@ -229,7 +229,7 @@ def test_partitions_that_are_deleted_have_no_readers():
 
 
 @pytest.mark.parametrize("manual", [False, True])
-def test_what_was_read_for_a_position_that_moved_meanwhile_is_not_booked(*, manual: bool):
+def test_read_for_a_reset_position_moves_no_offset(*, manual: bool):
     room = Room()
     room.there.log.high_watermark = 9
     moved: list[Registration] = []
@@ -244,7 +244,7 @@ def test_what_was_read_for_a_position_that_moved_meanwhile_is_not_booked(*, manu
     assert moved == [reader]
 
 
-def test_what_retention_took_is_passed_over_by_both_ways_of_reading():
+def test_both_ways_of_reading_skip_messages_removed_by_retention():
     room = Room()
     room.there.log.high_watermark = 9
     reader = room.register()

@@ -47,7 +47,7 @@ def test_static_members_come_first_in_line_by_their_names():
     assert [numbers(shares, name) for name in "yza"] == [[("t", 0)], [("t", 1)], [("t", 2)]]
 
 
-def test_round_robin_passes_over_who_does_not_want_a_topic():
+def test_round_robin_skips_unsubscribed_members():
     members = [member("a", "s", "t"), member("b", "t")]
     shares = assign_partitions(Assignor.ROUND_ROBIN, members, {"s": 2, "t": 2})
 
@@ -55,7 +55,7 @@ def test_round_robin_passes_over_who_does_not_want_a_topic():
     assert numbers(shares, "b") == [("t", 0)]
 
 
-def test_topics_that_no_client_has_or_that_are_not_there_go_to_nobody():
+def test_unsubscribed_and_missing_topics_are_not_assigned():
     for assignor in Assignor:
         shares = assign_partitions(assignor, [member("a", "t", "missing")], {"t": 1, "other": 2})
         assert numbers(shares, "a") == [("t", 0)]
@@ -84,7 +84,7 @@ def test_cooperative_members_get_what_others_have_only_after_those_gave_it_up():
     assert (tuple(second["a"]), len(second["b"])) == (kept, 2)
 
 
-def test_of_two_who_say_they_have_it_the_newer_generation_is_believed():
+def test_sticky_assignment_keeps_the_owner_of_the_newer_generation():
     one = (Partition("t", 0),)
     members = [member("a", "t", owned=one, generation=3), member("b", "t", owned=one, generation=4)]
     assert assign_sticky(members, {"t": 1})["b"] == [Partition("t", 0)]
@@ -97,7 +97,7 @@ topic_sets = st.lists(st.frozensets(st.sampled_from("stuv"), min_size=1), min_si
 
 
 @given(topics, topic_sets, st.randoms(use_true_random=False))
-def test_everything_wanted_is_given_once_to_somebody_who_wants_it(counts, wanted, dice):
+def test_every_subscribed_partition_is_assigned_once_to_a_subscriber(counts, wanted, dice):
     every = [Partition(topic, number) for topic in counts for number in range(counts[topic])]
     owned = {at: tuple(one for one in every if dice.random() < 0.3) for at in range(len(wanted))}
     members = [
@@ -118,7 +118,7 @@ def test_everything_wanted_is_given_once_to_somebody_who_wants_it(counts, wanted
 
 
 @given(st.integers(0, 30), st.integers(1, 8), st.randoms(use_true_random=False))
-def test_sticky_is_even_and_keeps_what_is_even(count, size, dice):
+def test_sticky_assignment_is_balanced_and_keeps_partitions(count, size, dice):
     """With equal subscriptions: assignments differ by one, and members keep what they may."""
     owners = {number: dice.randrange(size) for number in range(count) if dice.random() < 0.8}
     members = [

@@ -42,7 +42,7 @@ def on_cluster(server: Server, work: Callable[[KafkaCluster], Awaitable[object]]
     return asyncio.run(connected())
 
 
-def test_what_is_produced_is_fetched_from_any_offset(server: Server):
+def test_produced_records_are_fetched_from_any_offset(server: Server):
     async def work(cluster: KafkaCluster) -> object:
         await Admin(cluster).create_topic("fetched", 2)
         producer, consumer = BatchWriter(cluster), BatchReader(cluster)
@@ -147,7 +147,7 @@ def test_a_restart_of_the_server_is_survived(tmp_path_factory: pytest.TempPathFa
     assert on_cluster(first, work) == (0, 2)
 
 
-def test_nobody_listening_is_a_lost_connection():
+def test_refused_connection_raises_connection_lost():
     async def work() -> None:
         cluster = KafkaCluster("127.0.0.1:1", timeout_s=0.2)
         with pytest.raises(ConnectionLost, match=r"127\.0\.0\.1:1"):
@@ -237,7 +237,7 @@ def test_the_cluster_s_own_topics_are_not_among_the_names():
     assert on_scripted(parts, work) == ["a", "b"]
 
 
-def test_a_node_learned_from_metadata_is_asked_when_the_bootstrap_is_gone():
+def test_node_of_metadata_is_used_when_the_bootstrap_is_gone():
     async def work(kafka, cluster):
         await cluster.partitions("t")
         cluster._bootstrap = [("127.0.0.1", 1)]

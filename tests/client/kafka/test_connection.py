@@ -32,7 +32,7 @@ async def connected(cluster: ScriptedKafkaCluster) -> KafkaConnection:
 
 
 @on_cluster
-async def test_what_was_waited_for_long_does_not_make_others_wait(
+async def test_timeout_of_a_later_request_starts_after_a_long_one(
     cluster: ScriptedKafkaCluster, client: KafkaClient
 ):
     """A join may take minutes; the time of an unanswered heartbeat behind it begins after it."""
@@ -48,7 +48,7 @@ async def test_what_was_waited_for_long_does_not_make_others_wait(
 
 
 @on_cluster
-async def test_who_stands_behind_what_takes_long_has_its_own_time_from_then_on(
+async def test_timeout_of_a_queued_request_starts_when_the_slow_one_before_it_ends(
     cluster: ScriptedKafkaCluster, client: KafkaClient
 ):
     connection = await connected(cluster)

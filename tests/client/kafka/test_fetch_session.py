@@ -32,7 +32,7 @@ def gone(topics: list[ForgottenTopic]) -> list[tuple[str, int]]:
     return [(topic.topic, number) for topic in topics for number in topic.partitions]
 
 
-def test_only_what_has_changed_is_said_again():
+def test_incremental_fetch_contains_only_changed_partitions():
     """A full request opens the session; then the topics are empty but for changes, and
     what is to be forgotten is named."""
     session = FetchSession()
@@ -164,7 +164,7 @@ async def test_a_consumer_whose_session_is_gone_reads_on(
 
 
 @on_cluster
-async def test_what_was_requested_before_a_seek_is_dropped(
+async def test_fetch_sent_before_a_seek_is_dropped(
     cluster: ScriptedKafkaCluster, client: KafkaClient
 ):
     producer = await client.producer()

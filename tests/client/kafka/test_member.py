@@ -103,7 +103,7 @@ async def read_until_assigned(consumer: Consumer) -> None:
 
 
 @on_cluster
-async def test_a_member_whose_share_was_lost_with_the_connection_asks_again(
+async def test_member_joins_again_if_its_sync_response_is_lost(
     cluster: ScriptedKafkaCluster, client: KafkaClient
 ):
     """The server counts it as the owner: no other member would read these partitions."""
@@ -116,7 +116,7 @@ async def test_a_member_whose_share_was_lost_with_the_connection_asks_again(
 
 
 @on_cluster
-async def test_what_is_subscribed_to_while_joining_is_told(
+async def test_topic_subscribed_during_a_join_is_in_the_next_join(
     cluster: ScriptedKafkaCluster, client: KafkaClient
 ):
     Coordinator(cluster)
@@ -139,7 +139,7 @@ async def test_what_is_subscribed_to_while_joining_is_told(
 
 
 @on_cluster
-async def test_who_is_closed_while_joining_leaves_at_once(
+async def test_close_during_a_join_leaves_at_once(
     cluster: ScriptedKafkaCluster, client: KafkaClient
 ):
     """A server answers in order: behind a waiting join, a LeaveGroup would not be handled."""

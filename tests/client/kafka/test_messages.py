@@ -69,7 +69,7 @@ def test_the_last_batch_may_be_cut():
     assert fetched(batch(0, b"a")[:30]).end == -1
 
 
-def test_what_was_aborted_is_passed_over_up_to_its_marker():
+def test_aborted_records_are_skipped_up_to_their_marker():
     """Records of that producer from first_offset to its abort marker."""
     octets = (
         batch(0, b"no", producer=5)
@@ -90,7 +90,7 @@ def test_what_was_aborted_is_passed_over_up_to_its_marker():
 
 
 @pytest.mark.parametrize("at", [30, 65, -1])
-def test_damage_is_an_error_that_says_where(at: int):
+def test_damaged_batch_raises_bad_records_with_its_offset(at: int):
     octets = bytearray(batch(0, b"a") + batch(1, b"bbbbbbbb"))
     octets[len(batch(0, b"a")) + at if at > 0 else -1] ^= 0xFF
     one = fetched(bytes(octets))
@@ -120,7 +120,7 @@ def test_a_choice_outside_of_the_topic_is_an_error():
         chooser.choose(None, 1)
 
 
-def test_what_comes_before_damage_is_given_and_damage_is_told_until_it_is_passed():
+def test_messages_before_damage_are_returned_and_damage_is_raised_until_skipped():
     """Nothing is lost, nothing left out in silence: it is the application that seeks past it."""
     bad = bytearray(batch(2, b"x", b"y"))
     bad[-1] ^= 1

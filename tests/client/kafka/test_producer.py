@@ -122,7 +122,7 @@ async def test_at_most_so_many_requests_are_under_way(
 
 
 @on_cluster
-async def test_who_is_not_idempotent_has_one_batch_of_a_partition_under_way(
+async def test_producer_without_idempotence_has_one_batch_in_flight_per_partition(
     cluster: ScriptedKafkaCluster, client: KafkaClient
 ):
     cluster.next_up[PRODUCE].append(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -166,7 +166,7 @@ async def test_sequences_count_records_by_partition(
 
 
 @on_cluster
-async def test_what_comes_back_keeps_its_order_and_its_sequence(
+async def test_retried_batches_keep_order_and_sequence(
     cluster: ScriptedKafkaCluster, client: KafkaClient
 ):
     """KIP-360 and Java: batches behind one that failed get 45, and are sent again in order."""
@@ -207,7 +207,7 @@ async def test_a_server_that_lost_count_sees_a_new_epoch(
 
 
 @on_cluster
-async def test_a_duplicate_is_a_success_nobody_knows_where(
+async def test_duplicate_sequence_number_succeeds_without_offset(
     cluster: ScriptedKafkaCluster, client: KafkaClient
 ):
     """46 is for duplicates older than the window; clients treat it as success."""
@@ -248,7 +248,7 @@ async def test_a_refusal_is_of_its_batch_alone(cluster: ScriptedKafkaCluster, cl
 
 
 @on_cluster
-async def test_what_is_too_large_for_the_server_goes_in_halves(
+async def test_batch_too_large_for_the_server_is_split(
     cluster: ScriptedKafkaCluster, client: KafkaClient
 ):
     producer = await client.producer(linger_s=5.0, **QUICK)
@@ -275,7 +275,7 @@ async def test_a_connection_that_breaks_means_sending_again(
 
 
 @on_cluster
-async def test_what_is_not_stored_in_time_is_given_up(
+async def test_record_fails_at_the_delivery_timeout(
     cluster: ScriptedKafkaCluster, client: KafkaClient
 ):
     producer = await client.producer(delivery_timeout_s=0.1, **QUICK)
@@ -289,7 +289,7 @@ async def test_what_is_not_stored_in_time_is_given_up(
 
 
 @on_cluster
-async def test_what_was_never_sent_expires_too(cluster: ScriptedKafkaCluster, client: KafkaClient):
+async def test_unsent_record_expires(cluster: ScriptedKafkaCluster, client: KafkaClient):
     producer = await client.producer(delivery_timeout_s=0.1, **QUICK)
     cluster.next_up[IDS].extend([ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 100)
     with pytest.raises(TimedOut):
@@ -299,7 +299,7 @@ async def test_what_was_never_sent_expires_too(cluster: ScriptedKafkaCluster, cl
 
 
 @on_cluster
-async def test_memory_is_bounded_and_who_waits_is_served_in_order(
+async def test_memory_is_limited_and_waiting_sends_are_served_in_order(
     cluster: ScriptedKafkaCluster, client: KafkaClient
 ):
     options: dict[str, Any] = {
@@ -325,7 +325,7 @@ async def test_memory_is_bounded_and_who_waits_is_served_in_order(
 
 
 @on_cluster
-async def test_who_gives_up_waiting_for_room_takes_none(
+async def test_cancelled_wait_for_memory_reserves_none(
     cluster: ScriptedKafkaCluster, client: KafkaClient
 ):
     producer = await client.producer(
@@ -377,7 +377,7 @@ async def test_servers_that_know_no_producer_ids_are_sent_to_without(
 
 
 @on_cluster
-async def test_what_an_old_server_cannot_read_is_not_sent(
+async def test_codec_that_an_old_server_lacks_is_not_sent(
     cluster: ScriptedKafkaCluster, client: KafkaClient
 ):
     cluster.served[0] = (0, 6)
@@ -417,7 +417,7 @@ async def test_closing_sends_what_waits_and_gives_up_what_takes_too_long(
 
 
 @on_cluster
-async def test_who_takes_its_future_away_disturbs_no_other(
+async def test_cancelled_future_affects_no_other_record(
     cluster: ScriptedKafkaCluster, client: KafkaClient
 ):
     producer = await client.producer(linger_s=5.0)

@@ -80,7 +80,7 @@ def test_plain_and_bearer_tokens():
     ("mechanism", "user", "password"),
     [("PLAIN", "", "x"), ("SCRAM-SHA-512", "x", ""), ("OAUTHBEARER", "", "")],
 )
-def test_what_a_mechanism_lacks_is_named(mechanism: str, user: str, password: str):
+def test_missing_credential_of_a_mechanism_is_named(mechanism: str, user: str, password: str):
     with pytest.raises(InvalidOption, match=mechanism):
         make_exchange(mechanism, user, password, None)
 

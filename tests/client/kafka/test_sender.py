@@ -28,7 +28,7 @@ QUICK = {"retry_pause_s": 0.01}
 
 
 @on_cluster
-async def test_no_partition_is_sent_by_nobody_while_another_id_is_requested(
+async def test_sending_waits_for_the_requested_producer_id(
     cluster: ScriptedKafkaCluster, client: KafkaClient
 ):
     producer = await client.producer(linger_s=5.0, **QUICK)
@@ -47,7 +47,7 @@ async def test_no_partition_is_sent_by_nobody_while_another_id_is_requested(
 
 
 @on_cluster
-async def test_what_may_be_stored_keeps_its_numbers_when_what_comes_behind_is_split(
+async def test_batch_with_unknown_outcome_keeps_its_sequence_when_the_next_is_split(
     cluster: ScriptedKafkaCluster, client: KafkaClient
 ):
     """REQUEST_TIMED_OUT leaves open whether it is stored: under a new epoch it could be twice."""
@@ -76,7 +76,7 @@ async def test_what_may_be_stored_keeps_its_numbers_when_what_comes_behind_is_sp
 
 
 @on_cluster
-async def test_who_sends_first_to_a_topic_is_told_when_the_producer_is_closed_meanwhile(
+async def test_first_send_to_a_topic_raises_closed_error_on_concurrent_close(
     cluster: ScriptedKafkaCluster, client: KafkaClient
 ):
     producer = await client.producer()
@@ -95,7 +95,7 @@ async def test_who_sends_first_to_a_topic_is_told_when_the_producer_is_closed_me
 
 
 @on_cluster
-async def test_what_cannot_be_packed_leaves_nothing_behind(
+async def test_record_that_cannot_be_encoded_reserves_nothing(
     cluster: ScriptedKafkaCluster, client: KafkaClient
 ):
     producer = await client.producer()
@@ -121,7 +121,7 @@ async def test_a_number_is_no_message(cluster: ScriptedKafkaCluster, client: Kaf
 
 
 @on_cluster(nodes=2)
-async def test_what_lingers_goes_in_time_while_another_node_is_silent(
+async def test_lingering_batch_is_sent_in_time_beside_a_silent_node(
     cluster: ScriptedKafkaCluster, client: KafkaClient
 ):
     producer = await client.producer(linger_s=0.01, close_timeout_s=0.01)

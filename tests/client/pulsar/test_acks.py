@@ -105,7 +105,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_bad_message_is_acknowledged_with_what_is_wrong(name: str):
+def test_corrupt_message_is_acknowledged_with_its_validation_error(name: str):
     """Pulsar protocol, validation_error: "Indicates that the consumer has discarded the messages
     due to:
     UncompressedSizeCorruption, DecompressionError, ChecksumMismatch, BatchDeSerializeError"."""
@@ -162,7 +162,9 @@ async def test_a_batch_is_acknowledged_when_all_of_it_is(
 
 
 @on_broker
-async def test_batch_index_acks_say_what_is_left(broker: ScriptedPulsar, client: PulsarClient):
+async def test_batch_index_acks_contain_the_remaining_indexes(
+    broker: ScriptedPulsar, client: PulsarClient
+):
     consumer = await client.subscribe("t", "s", batch_index_acks=True)
     broker.peers[0].message(batch(*[b"%d" % number for number in range(10)]), 4)
     messages = await consumer.receive_many(10)
@@ -209,7 +211,7 @@ async def test_a_batch_index_from_elsewhere_is_acknowledged_with_its_size(
         await consumer.ack(MessageId(1, 5, batch_index=1))
 
 
-def test_ack_sets_are_words_of_what_is_left():
+def test_ack_set_words_contain_the_remaining_messages():
     assert mask_to_words(0b1111110111) == [1015]
     assert mask_to_words(1 << 64 | 1 << 63) == [-(1 << 63), 1]
     assert mask_to_words(0) == []
@@ -394,7 +396,7 @@ def test_chunks_that_do_not_fit_are_not_joined(sections: list[bytes]):
 
 
 @on_broker
-async def test_closing_tells_what_was_acknowledged_and_wakes_who_waits(
+async def test_close_sends_pending_acks_and_ends_receive(
     broker: ScriptedPulsar, client: PulsarClient
 ):
     consumer = await client.subscribe("t", "s")
@@ -424,7 +426,7 @@ def test_of_what_would_be_too_large_nothing_is_kept(count: int, total: int):
 
 
 @on_broker
-async def test_an_ack_that_tells_the_broker_nothing_waits_for_no_receipt(
+async def test_ack_that_sends_no_command_waits_for_no_receipt(
     broker: ScriptedPulsar, client: PulsarClient
 ):
     """One message of a batch, where batches are acknowledged whole; and a seek meanwhile."""

@@ -69,7 +69,7 @@ def test_a_batch_is_sent_when_it_is_full_or_large_or_old(
 
 
 @on_broker
-async def test_a_batch_says_its_first_and_last_sequence_id(
+async def test_batch_contains_its_first_and_last_sequence_id(
     broker: ScriptedPulsar, client: PulsarClient
 ):
     producer = await client.producer("t", batching=LONG)
@@ -98,7 +98,7 @@ async def test_a_batch_of_one_is_sent_as_a_single_message(
 
 
 @pytest.mark.parametrize("codec", [one for one in Compression if one])
-def test_the_size_before_compression_is_always_said(codec: Compression):
+def test_uncompressed_size_is_always_sent(codec: Compression):
     """Pulsar protocol, uncompressed_size: "If compression is used, the producer must fill the
     uncompressed
     size field with the original payload size"."""
@@ -155,7 +155,7 @@ async def test_a_large_message_goes_in_chunks_that_fit(
 
 
 @on_broker
-async def test_what_the_broker_would_not_take_is_refused_here(
+async def test_producer_refuses_messages_above_the_limit_of_the_broker(
     broker: ScriptedPulsar, client: PulsarClient
 ):
     broker.max_message_size = 1000

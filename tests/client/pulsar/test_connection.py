@@ -37,7 +37,7 @@ from trilogue.wire.pulsar.frame import MAX_MESSAGE_SIZE, SLACK, encode_command
 
 
 @on_broker
-async def test_the_greeting_says_who_and_which_protocol(
+async def test_connect_command_contains_client_and_protocol_version(
     broker: ScriptedPulsar, client: PulsarClient
 ):
     """Protocol, connection establishment: client_version, auth_method_name, protocol_version."""
@@ -52,7 +52,7 @@ async def test_the_greeting_says_who_and_which_protocol(
 
 
 @pytest.mark.parametrize("token", ["one", lambda: "one"], ids=["fixed", "fresh"])
-def test_a_token_is_shown_and_shown_again_when_the_broker_asks(token: Any):
+def test_token_is_sent_on_connect_and_on_auth_challenge(token: Any):
     @on_broker(token=token)
     async def work(broker: ScriptedPulsar, client: PulsarClient):
         await client.partitions("t")
@@ -68,7 +68,7 @@ def test_a_token_is_shown_and_shown_again_when_the_broker_asks(token: Any):
 
 
 @on_broker
-async def test_a_broker_that_does_not_want_us_says_why(
+async def test_refused_connect_raises_the_error_of_the_broker(
     broker: ScriptedPulsar, client: PulsarClient
 ):
     """Protocol: "if the broker doesn't validate the client authentication, it will reply
@@ -280,9 +280,7 @@ async def test_a_frame_cut_anywhere_is_put_together(broker: ScriptedPulsar, clie
 
 
 @on_broker
-async def test_answers_to_nothing_and_of_nobody_are_passed_over(
-    broker: ScriptedPulsar, client: PulsarClient
-):
+async def test_unmatched_commands_are_ignored(broker: ScriptedPulsar, client: PulsarClient):
     await client.partitions("t")
     peer = broker.peers[0]
     peer.send(success=pb.CommandSuccess(request_id=99))
@@ -332,7 +330,7 @@ async def test_a_closed_client_makes_nothing(broker: ScriptedPulsar, client: Pul
 
 
 @on_broker
-async def test_what_was_closed_is_forgotten(broker: ScriptedPulsar, client: PulsarClient):
+async def test_closed_consumers_are_pruned(broker: ScriptedPulsar, client: PulsarClient):
     kept = await client.producer("t")
     for _ in range(3 * PRUNE_AT):
         await (await client.subscribe("t", "s")).close()
@@ -351,7 +349,7 @@ async def test_giving_up_closes_what_was_being_made(broker: ScriptedPulsar, clie
     await broker.saw("CLOSE_CONSUMER")
 
 
-def test_who_connects_but_gives_up_leaves_nothing_behind():
+def test_cancelled_connect_closes_the_connection():
     async def work() -> int:
         async with ScriptedPulsar() as broker:
             broker.next_up["CONNECT"].append(SILENCE)

@@ -123,7 +123,7 @@ async def test_an_encrypted_message_is_left_to_those_with_the_key(
 
 
 @on_broker
-async def test_what_was_sent_to_the_consumer_before_this_one_is_dropped(
+async def test_messages_before_the_subscribe_response_are_dropped(
     broker: ScriptedPulsar, client: PulsarClient
 ):
     def late(peer: Peer, subscribe: Any) -> None:
@@ -207,7 +207,7 @@ async def test_the_end_of_the_topic_ends_the_iteration(
 
 
 @on_broker
-async def test_who_is_active_is_told(broker: ScriptedPulsar, client: PulsarClient):
+async def test_active_consumer_change_sets_is_active(broker: ScriptedPulsar, client: PulsarClient):
     consumer = await client.subscribe("t", "s", type=SubscriptionType.FAILOVER)
     assert not consumer.is_active
     change = pb.CommandActiveConsumerChange(consumer_id=0, is_active=True)
@@ -218,7 +218,7 @@ async def test_who_is_active_is_told(broker: ScriptedPulsar, client: PulsarClien
 
 
 @on_broker
-async def test_subscribe_says_what_was_requested(broker: ScriptedPulsar, client: PulsarClient):
+async def test_subscribe_command_contains_the_options(broker: ScriptedPulsar, client: PulsarClient):
     await client.subscribe(
         "t", "s", type=SubscriptionType.KEY_SHARED, name="me", priority=2, read_compacted=True,
         initial_position=InitialPosition.EARLIEST, hash_ranges=((0, 99),), rollback_s=5,
@@ -340,9 +340,7 @@ async def test_a_time_out_of_receive_loses_no_message(broker: ScriptedPulsar, cl
 
 
 @on_broker
-async def test_a_refusal_for_good_reaches_who_receives(
-    broker: ScriptedPulsar, client: PulsarClient
-):
+async def test_permanent_error_is_raised_by_receive(broker: ScriptedPulsar, client: PulsarClient):
     consumer = await client.subscribe("t", "s")
     broker.next_up["SUBSCRIBE"].append(ServerError.TopicNotFound)
     receiving = asyncio.ensure_future(consumer.receive())
@@ -370,7 +368,7 @@ async def test_a_subscription_in_use_is_an_error_first_and_waited_for_when_it_wa
 
 
 @on_broker
-async def test_more_than_was_ever_asked_for_ends_the_connection(
+async def test_messages_beyond_permits_end_the_connection(
     broker: ScriptedPulsar, client: PulsarClient, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("trilogue.client.pulsar.consumer.topic_consumer.MAX_UNREQUESTED", 10)

@@ -155,7 +155,7 @@ async def test_through_a_proxy_the_broker_is_named_in_connect(
 
 
 @on_broker
-async def test_what_is_refused_for_now_is_asked_again(broker: ScriptedPulsar, client: PulsarClient):
+async def test_retriable_errors_are_retried(broker: ScriptedPulsar, client: PulsarClient):
     failed = lookup_answer(
         "", response=LOOKUP.Failed, error=int(ServerError.ServiceNotReady), message="not yet"
     )
@@ -169,7 +169,7 @@ async def test_what_is_refused_for_now_is_asked_again(broker: ScriptedPulsar, cl
 
 
 @on_broker
-async def test_what_is_refused_for_good_is_raised_by_its_name(
+async def test_permanent_error_is_raised_with_its_name(
     broker: ScriptedPulsar, client: PulsarClient
 ):
     failed = lookup_answer(
@@ -218,7 +218,7 @@ def test_the_next_address_is_tried_when_one_does_not_answer():
     assert asyncio.run(work()) == "made-up"
 
 
-def test_nobody_listening_is_a_lost_connection():
+def test_refused_connection_raises_connection_lost():
     async def work() -> None:
         async with PulsarClient("pulsar://127.0.0.1:1", request_timeout_s=0.2) as client:
             await client.partitions("t")

@@ -61,7 +61,7 @@ async def test_sequence_ids_count_from_0(broker: ScriptedPulsar, client: PulsarC
 
 
 @on_broker
-async def test_sequence_ids_go_on_from_what_the_broker_or_the_application_says(
+async def test_sequence_ids_continue_from_the_broker_or_the_application(
     broker: ScriptedPulsar, client: PulsarClient
 ):
     broker.last_sequence_id = 41
@@ -93,7 +93,7 @@ async def test_a_name_that_the_broker_made_up_is_kept_over_reconnections(
 
 
 @on_broker
-async def test_what_has_no_receipt_is_sent_again_in_order(
+async def test_unacknowledged_messages_are_sent_again_in_order(
     broker: ScriptedPulsar, client: PulsarClient
 ):
     producer = await client.producer("t", batching=None)
@@ -111,7 +111,7 @@ async def test_what_has_no_receipt_is_sent_again_in_order(
 
 
 @on_broker
-async def test_what_is_submitted_without_a_connection_is_sent_with_the_next(
+async def test_message_submitted_while_disconnected_is_sent_on_the_next_connection(
     broker: ScriptedPulsar, client: PulsarClient
 ):
     producer = await client.producer("t")
@@ -265,7 +265,7 @@ def producer_single() -> Any:
 
 
 @on_broker
-async def test_who_waits_for_exclusive_access_waits_past_the_time_out(
+async def test_wait_for_exclusive_outlasts_the_request_timeout(
     broker: ScriptedPulsar, client: PulsarClient
 ):
     waiting: list[tuple[Peer, Any]] = []

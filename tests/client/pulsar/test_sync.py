@@ -62,7 +62,7 @@ def test_many_threads_share_one_producer():
         assert sent(broker) == 20
 
 
-def test_closing_wakes_who_receives_and_ends_the_thread():
+def test_close_wakes_receivers_and_ends_the_thread():
     with in_thread() as broker:
         client = sync.PulsarClient(broker.url)
         consumer = client.subscribe("t", "s")

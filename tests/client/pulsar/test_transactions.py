@@ -59,7 +59,7 @@ def end_error(code: ServerError) -> Any:
 
 
 @on_broker
-async def test_topics_and_subscriptions_are_added_before_what_is_in_them(
+async def test_topics_and_subscriptions_are_added_before_messages_and_acks(
     broker: ScriptedPulsar, client: PulsarClient
 ):
     consumer = await client.subscribe("t", "s")

@@ -64,7 +64,7 @@ async def send_event(server: ScriptedTube, consumer: Consumer, op_type: int, *nu
 
 
 @pytest.mark.parametrize("op_type", [CONNECT, ONLY_CONNECT])
-def test_what_the_master_allocates_is_registered_and_reported_at_once(op_type: int):
+def test_connect_event_registers_partitions_and_is_confirmed_at_once(op_type: int):
     """Server balance: the event comes back as DONE with all of subscribeInfo."""
 
     @on_server
@@ -84,7 +84,7 @@ def test_what_the_master_allocates_is_registered_and_reported_at_once(op_type: i
 
 
 @pytest.mark.parametrize("op_type", [DISCONNECT, ONLY_DISCONNECT])
-def test_what_the_master_takes_back_is_given_back(op_type: int):
+def test_disconnect_event_unregisters_partitions(op_type: int):
     @on_server
     async def work(server: ScriptedTube, client: TubeClient):
         consumer = await idle(server, client)
@@ -204,7 +204,9 @@ def test_the_events_are_those_of_the_seed():
 
 
 @on_server(heartbeat_s=0.02)
-async def test_every_sixth_heartbeat_reports_what_is_read(server: ScriptedTube, client: TubeClient):
+async def test_every_sixth_heartbeat_reports_the_partitions(
+    server: ScriptedTube, client: TubeClient
+):
     """The report without an event; other reports only after one."""
     await client.consumer(TOPIC, group=GROUP)
     beats = await server.saw("consumerHeartbeatC2M", 4 * REPORT_EVERY)
@@ -228,7 +230,9 @@ async def test_several_events_are_done_one_after_the_other(
 
 
 @on_server
-async def test_flow_control_is_kept_and_its_numbers_told(server: ScriptedTube, client: TubeClient):
+async def test_flow_control_ids_are_kept_and_sent_with_heartbeats(
+    server: ScriptedTube, client: TubeClient
+):
     """Flow control: the ids are compared, the rules come when they differ."""
 
     def ruled(peer: Peer, serial: int, _request: Any) -> None:
@@ -245,7 +249,7 @@ async def test_flow_control_is_kept_and_its_numbers_told(server: ScriptedTube, c
 
 
 @on_server
-async def test_bound_reading_says_what_all_its_consumers_agree_on(
+async def test_bound_registration_contains_session_key_and_offsets(
     server: ScriptedTube, client: TubeClient
 ):
     """Bound consume; the offsets are each partition's first registration's."""
@@ -287,9 +291,7 @@ async def test_a_consumer_takes_the_partitions_of_its_number(
 
 
 @on_server
-async def test_the_state_that_is_known_and_what_is_read_are_reported(
-    server: ScriptedTube, client: TubeClient
-):
+async def test_heartbeat_reports_known_ids_and_partitions(server: ScriptedTube, client: TubeClient):
     await client.consumer(TOPIC, group=GROUP, balance=Balance.CLIENT)
     (beat, *_) = await server.saw("consumerHeartbeatC2MV2")
 
@@ -338,7 +340,7 @@ async def test_the_master_may_send_new_metadata_in_a_heartbeat(
 
 
 @on_server(heartbeat_s=0.02)
-async def test_a_master_that_forgot_a_consumer_that_balances_itself_is_told_again(
+async def test_client_balance_consumer_registers_again_after_error_411(
     server: ScriptedTube, client: TubeClient
 ):
     consumer = await client.consumer(TOPIC, group=GROUP, balance=Balance.CLIENT)

@@ -105,9 +105,7 @@ async def test_a_request_without_an_answer_is_given_up_and_a_late_answer_ignored
 
 
 @on_server(request_timeout_s=0.05)
-async def test_a_server_that_says_nothing_at_all_loses_the_connection(
-    server: ScriptedTube, client: TubeClient
-):
+async def test_silent_server_loses_the_connection(server: ScriptedTube, client: TubeClient):
     """TubeMQ protocol, producer, fourth note: faulty brokers are detected."""
     producer = await client.producer(TOPIC)
     server.next_up["sendMessageP2B"].append(SILENCE)
@@ -290,7 +288,7 @@ async def test_brokers_are_connected_to_when_their_topics_are_known(
 
 
 @on_server
-async def test_what_was_closed_is_forgotten_now_and_then(server: ScriptedTube, client: TubeClient):
+async def test_closed_producers_are_pruned(server: ScriptedTube, client: TubeClient):
     for _ in range(PRUNE_AT + 2):
         await (await client.producer()).close()
 
@@ -310,7 +308,7 @@ async def test_a_closed_client_makes_nothing(server: ScriptedTube, client: TubeC
         await producer.send(Message(TOPIC, b"x"))
 
 
-def test_nobody_there_is_said_when_the_time_is_over():
+def test_unreachable_master_raises_connection_lost_after_the_timeout():
     async def work() -> None:
         async with ScriptedTube() as server:
             address = server.address

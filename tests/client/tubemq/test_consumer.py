@@ -78,7 +78,7 @@ async def test_a_confirmation_can_go_with_the_next_get(server: ScriptedTube, cli
 
 
 @on_server
-async def test_what_was_confirmed_last_is_told_when_the_partition_is_given_back(
+async def test_unregistration_commits_the_last_confirmed_batch(
     server: ScriptedTube, client: TubeClient
 ):
     """ReadStatus 0 of an unregistration commits, 1 does not."""
@@ -113,9 +113,7 @@ async def test_one_pack_of_a_partition_is_in_hand_at_a_time(
 
 
 @on_server
-async def test_what_is_missing_is_said_when_there_is_no_message(
-    server: ScriptedTube, client: TubeClient
-):
+async def test_no_message_error_code_names_the_cause(server: ScriptedTube, client: TubeClient):
     """404, and 405, 406 and 408 of the client itself."""
     server.allocate = False
     consumer = await client.consumer(TOPIC, group=GROUP)
@@ -162,7 +160,7 @@ async def test_a_pack_that_is_not_confirmed_in_time_comes_again(
 
 
 @on_server
-async def test_a_broker_that_confirms_for_nobody_has_the_partition_registered_again(
+async def test_failed_confirm_registers_the_partition_again(
     server: ScriptedTube, client: TubeClient
 ):
     put(server, b"a")
@@ -219,7 +217,7 @@ async def test_a_get_that_was_lost_confirms_nothing_when_it_is_repeated(
 
 
 @pytest.mark.parametrize("position", list(Position))
-def test_the_position_is_told_with_the_first_registration_only(position: Position):
+def test_initial_position_is_sent_with_the_first_registration_only(position: Position):
     """ReadStatus 0 where it was, 1 a new group at the end, 2 always at the end."""
 
     @on_server
@@ -251,7 +249,7 @@ async def test_an_offset_can_be_set(server: ScriptedTube, client: TubeClient):
 
 
 @on_server
-async def test_offsets_are_those_that_the_broker_said_last(
+async def test_offsets_returns_the_latest_values_of_the_broker(
     server: ScriptedTube, client: TubeClient
 ):
     put(server, b"a", b"b")
@@ -267,7 +265,7 @@ async def test_offsets_are_those_that_the_broker_said_last(
 
 
 @on_server
-async def test_filters_are_told_to_master_and_broker(server: ScriptedTube, client: TubeClient):
+async def test_filters_are_sent_to_master_and_broker(server: ScriptedTube, client: TubeClient):
     consumer = await client.consumer({TOPIC: ["b", "a"], "other": []}, group=GROUP)
     (request,) = server.all("consumerRegisterC2M")
     taken = await server.saw("consumerRegisterC2B", 3)
@@ -337,7 +335,7 @@ async def test_nothing_there_is_requested_again_after_a_pause(
 
 
 @on_server
-async def test_who_waits_for_nothing_requests_nothing(server: ScriptedTube, client: TubeClient):
+async def test_idle_consumer_sends_no_gets(server: ScriptedTube, client: TubeClient):
     consumer = await reader(client, not_found_wait_s=0.0)
     before = len(server.all("getMessagesC2B"))
     await consumer.reading.send_heartbeat()
@@ -368,7 +366,7 @@ async def test_a_speed_limit_is_kept(server: ScriptedTube, client: TubeClient):
 
 
 @pytest.mark.parametrize("code", [301, 500, 503, 599])
-def test_a_broker_that_cannot_now_is_asked_again(code: int):
+def test_retriable_broker_errors_are_retried(code: int):
     @on_server
     async def work(server: ScriptedTube, client: TubeClient):
         put(server, b"a")
@@ -421,7 +419,7 @@ def test_a_broker_that_forgot_us_is_registered_at_again(code: int):
 
 
 @on_server
-async def test_a_partition_that_somebody_else_reads_is_dropped(
+async def test_partition_assigned_to_another_consumer_is_dropped(
     server: ScriptedTube, client: TubeClient
 ):
     """412 on a get."""
@@ -440,7 +438,7 @@ async def test_a_partition_that_somebody_else_reads_is_dropped(
 
 
 @on_server(heartbeat_s=0.05)
-async def test_each_broker_is_told_which_partitions_are_read(
+async def test_broker_heartbeat_lists_registered_partitions(
     server: ScriptedTube, client: TubeClient
 ):
     consumer = await reader(client)

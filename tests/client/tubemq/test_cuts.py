@@ -50,7 +50,7 @@ async def exchange(client: TubeClient, topic: str) -> tuple[dict[int, int], dict
     return acknowledged, got
 
 
-def test_what_was_stored_is_read_over_a_network_that_breaks(tmp_path: Path):
+def test_stored_messages_are_read_over_an_unreliable_network(tmp_path: Path):
     ports = {"tubemq-master": free_port(), "tubemq-broker": free_port()}
     doors = dict.fromkeys(("kafka", *ports), "127.0.0.1:0")
     arguments = [f"--advertise=tubemq-broker=127.0.0.1:{ports['tubemq-broker']}"]

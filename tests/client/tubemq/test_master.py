@@ -45,7 +45,7 @@ STANDING = (
 """What a master does that is the active one."""
 
 
-def test_another_master_is_taken_where_one_stands_by_and_where_nobody_is():
+def test_client_fails_over_from_standby_and_unreachable_masters():
     """TubeMQ protocol, producer, first note: until the active master took the client in."""
 
     async def work() -> None:
@@ -112,9 +112,7 @@ async def test_a_lost_connection_to_the_master_is_noticed_without_a_heartbeat(
 
 
 @on_server(heartbeat_s=0.05)
-async def test_a_master_that_forgot_the_client_is_told_again(
-    server: ScriptedTube, client: TubeClient
-):
+async def test_client_registers_again_after_error_411(server: ScriptedTube, client: TubeClient):
     """RPC interaction: after "registration timed out" (411) comes a registration."""
     await client.producer(TOPIC)
     await client.consumer(TOPIC, group="g")
@@ -128,7 +126,7 @@ async def test_a_master_that_forgot_the_client_is_told_again(
 
 
 @on_server
-async def test_what_a_master_refuses_for_good_is_raised(server: ScriptedTube, client: TubeClient):
+async def test_permanent_error_of_the_master_is_raised(server: ScriptedTube, client: TubeClient):
     for code in (TubeCode.GROUP_FORBIDDEN, TubeCode.CONTENT_FORBIDDEN, TubeCode.OTHER_FILTERS):
         server.next_up["consumerRegisterC2M"].append(int(code))
         with pytest.raises(TubeError) as refused:
@@ -140,7 +138,7 @@ async def test_what_a_master_refuses_for_good_is_raised(server: ScriptedTube, cl
 
 
 @on_server(heartbeat_s=0.05)
-async def test_what_is_refused_when_taken_in_again_ends_the_session(
+async def test_refused_second_registration_ends_the_session(
     server: ScriptedTube, client: TubeClient
 ):
     consumer = await client.consumer(TOPIC, group="g")
@@ -154,7 +152,7 @@ async def test_what_is_refused_when_taken_in_again_ends_the_session(
 
 
 @on_server(register_timeout_s=5)
-async def test_what_may_pass_is_asked_again(server: ScriptedTube, client: TubeClient):
+async def test_retriable_master_errors_are_retried(server: ScriptedTube, client: TubeClient):
     server.next_up["producerRegisterP2M"] += [500, 503, HANG_UP]
 
     assert (await client.producer(TOPIC)).topics
@@ -209,7 +207,9 @@ async def test_the_newest_brokers_and_partitions_replace_what_was_known(
 
 
 @on_server
-async def test_who_a_client_is_can_be_seen_in_its_id(server: ScriptedTube, client: TubeClient):
+async def test_client_id_contains_group_address_process_and_version(
+    server: ScriptedTube, client: TubeClient
+):
     """clientId: address, process, time, counter, kind, version; the group in front."""
     producer = await client.producer(TOPIC)
     other = await client.producer()
@@ -381,7 +381,7 @@ async def test_partitions_are_given_back_also_when_no_master_answers(
 
 
 @on_server(heartbeat_s=1.0)
-async def test_a_master_that_makes_no_sense_is_asked_less_and_less_often(
+async def test_invalid_master_responses_back_off_exponentially(
     server: ScriptedTube, client: TubeClient
 ):
     await client.consumer(TOPIC, group="g")
@@ -401,7 +401,7 @@ async def test_a_master_that_makes_no_sense_is_asked_less_and_less_often(
 
 
 @on_server
-async def test_what_nobody_foresaw_ends_the_session_and_is_said(
+async def test_unexpected_exception_ends_the_session_and_is_logged(
     server: ScriptedTube, client: TubeClient, caplog: pytest.LogCaptureFixture
 ):
     consumer = await client.consumer(TOPIC, group="g")
@@ -416,7 +416,7 @@ async def test_what_nobody_foresaw_ends_the_session_and_is_said(
 
 
 @on_server
-async def test_what_is_being_made_while_its_client_closes_leaves_nothing_open(
+async def test_close_of_the_client_during_a_registration_leaves_nothing_open(
     server: ScriptedTube, client: TubeClient
 ):
     held: list[tuple[Peer, int]] = []
@@ -435,7 +435,7 @@ async def test_what_is_being_made_while_its_client_closes_leaves_nothing_open(
 
 
 @on_server
-async def test_a_master_that_takes_us_in_and_forgets_us_is_not_asked_as_fast_as_it_answers(
+async def test_repeated_registration_at_the_master_is_delayed(
     server: ScriptedTube, client: TubeClient
 ):
     producer = await client.producer(TOPIC)
@@ -450,7 +450,7 @@ async def test_a_master_that_takes_us_in_and_forgets_us_is_not_asked_as_fast_as_
 
 
 @on_server
-async def test_a_broker_that_takes_us_in_and_forgets_us_is_not_asked_as_fast_as_it_answers(
+async def test_repeated_registration_at_a_broker_is_delayed(
     server: ScriptedTube, client: TubeClient
 ):
     server.topics[TOPIC] = 1

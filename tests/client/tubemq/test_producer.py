@@ -62,7 +62,9 @@ async def test_a_topic_that_comes_to_be_can_be_sent_to(server: ScriptedTube, cli
 
 
 @on_server
-async def test_a_message_goes_out_as_the_protocol_says(server: ScriptedTube, client: TubeClient):
+async def test_send_request_has_the_fields_of_the_protocol(
+    server: ScriptedTube, client: TubeClient
+):
     """Send: data, msgType, msgTime, sentAddr; the checksum is of all the data."""
     producer = await client.producer(TOPIC)
     message = Message(TOPIC, b"body", {"k": "v"})
@@ -132,7 +134,7 @@ async def test_partitions_get_messages_in_turn(server: ScriptedTube, client: Tub
     ],
     ids=repr,
 )
-def test_what_cannot_be_sent_is_refused_before_it_is_sent(message: Message, code: int):
+def test_invalid_message_is_refused_before_it_is_sent(message: Message, code: int):
     """Error codes 440 to 445; each has its number and a text."""
 
     @on_server
@@ -150,7 +152,7 @@ def test_what_cannot_be_sent_is_refused_before_it_is_sent(message: Message, code
 
 
 @on_server(heartbeat_s=0.02)
-async def test_the_largest_message_is_what_topic_or_master_say_last(
+async def test_message_size_limit_comes_from_topic_or_master(
     server: ScriptedTube, client: TubeClient
 ):
     """TopicInfos' third part, else appdConfig.maxMsgSize, else 1 MiB."""
@@ -234,7 +236,9 @@ async def test_no_more_bytes_are_under_way_than_allowed(server: ScriptedTube, cl
 
 
 @on_server
-async def test_who_gives_up_waiting_for_room_takes_none(server: ScriptedTube, client: TubeClient):
+async def test_cancelled_wait_for_a_pending_slot_reserves_none(
+    server: ScriptedTube, client: TubeClient
+):
     kept: list[tuple[Peer, int, Any]] = []
     server.always["sendMessageP2B"] = lambda *one: kept.append(one)
     producer = await client.producer(TOPIC, max_pending=1)
@@ -268,7 +272,7 @@ async def test_a_thousand_messages_at_once_all_arrive(server: ScriptedTube, clie
 
 
 @on_server(close_timeout_s=10.0)
-async def test_closing_waits_for_what_is_under_way_and_says_goodbye(
+async def test_close_waits_for_pending_sends_and_unregisters(
     server: ScriptedTube, client: TubeClient
 ):
     kept: list[tuple[Peer, int, Any]] = []
@@ -290,9 +294,7 @@ async def test_closing_waits_for_what_is_under_way_and_says_goodbye(
 
 
 @on_server(close_timeout_s=0.05)
-async def test_what_is_never_answered_is_not_waited_for_for_ever(
-    server: ScriptedTube, client: TubeClient
-):
+async def test_unanswered_send_fails_on_close(server: ScriptedTube, client: TubeClient):
     producer = await client.producer(TOPIC)
     server.always["sendMessageP2B"] = SILENCE
     future = await producer.submit(Message(TOPIC, b"x"))
@@ -485,5 +487,5 @@ def test_a_message_is_read_as_it_was_written():
         (b"\x7f\xff\xff\xffabc", 1, checksum_of(b"\x7f\xff\xff\xffabc")),
     ],
 )
-def test_what_is_no_message_is_not_shown(data: bytes, flag: int, checksum: int):
+def test_invalid_message_decodes_to_none(data: bytes, flag: int, checksum: int):
     assert decode_message(TOPIC, 1, checksum, data, flag) is None

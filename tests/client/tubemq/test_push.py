@@ -56,7 +56,7 @@ async def test_a_pack_that_is_left_in_the_middle_comes_again(
 
 
 @on_server
-async def test_a_callback_gets_packs_and_says_whether_they_are_consumed(
+async def test_callback_result_decides_whether_a_batch_is_confirmed(
     server: ScriptedTube, client: TubeClient
 ):
     put(server, b"a")
@@ -111,7 +111,7 @@ async def test_callbacks_run_beside_each_other_but_not_for_one_partition(
 
 
 @on_server
-async def test_a_callback_needs_somebody_to_call_it(server: ScriptedTube, client: TubeClient):
+async def test_run_requires_at_least_one_concurrent_call(server: ScriptedTube, client: TubeClient):
     consumer = await reader(client)
     with pytest.raises(ClientError):
         await consumer.run(lambda _: asyncio.sleep(0), at_once=0)  # type: ignore[arg-type,return-value]
@@ -121,7 +121,7 @@ async def test_a_callback_needs_somebody_to_call_it(server: ScriptedTube, client
 
 
 @on_server
-async def test_closing_gives_every_partition_back_and_then_says_goodbye(
+async def test_close_unregisters_every_partition_and_then_the_consumer(
     server: ScriptedTube, client: TubeClient
 ):
     """First the brokers, then the master."""
@@ -143,7 +143,7 @@ async def test_closing_gives_every_partition_back_and_then_says_goodbye(
 
 
 @on_server
-async def test_who_gives_up_waiting_leaves_the_message_to_others(
+async def test_cancelled_get_leaves_the_message_to_the_next_get(
     server: ScriptedTube, client: TubeClient
 ):
     kept: list[tuple[Peer, int, Any]] = []
@@ -160,7 +160,7 @@ async def test_who_gives_up_waiting_leaves_the_message_to_others(
 
 
 @on_server
-async def test_what_ends_the_pushing_is_raised_as_it_is(server: ScriptedTube, client: TubeClient):
+async def test_session_error_is_raised_by_run(server: ScriptedTube, client: TubeClient):
     consumer = await reader(client)
     consumer.reading.report(ClientError("something is wrong"))
 

@@ -124,7 +124,7 @@ def test_a_callback_runs_in_a_thread_until_the_consumer_is_closed():
         assert names[0] != "trilogue-tubemq"
 
 
-def test_closing_wakes_who_waits_and_ends_the_thread():
+def test_close_wakes_readers_and_ends_the_thread():
     with in_thread() as server:
         client = sync.TubeClient(server.address)
         consumer = own(server, client)

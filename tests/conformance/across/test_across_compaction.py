@@ -80,14 +80,16 @@ def read_by_reader(client: pulsar.Client) -> list[Left]:
     return found
 
 
-def test_kafka_reads_what_is_left_at_the_same_places(world: World, left: list[Left]):
+def test_kafka_reads_compacted_messages_at_the_same_offsets(world: World, left: list[Left]):
     found = read_by_kafka(world, "t", len(left))
 
     assert [Left(each.offset, (each.key or b"").decode(), each.value) for each in found] == left
 
 
 @pytest.mark.parametrize("library", each(of=[JAVA, GO_CLIENT]))
-def test_other_libraries_read_what_is_left(world: World, left: list[Left], library: PulsarLibrary):
+def test_pulsar_libraries_read_compacted_messages(
+    world: World, left: list[Left], library: PulsarLibrary
+):
     library.require()
     connection = connect(library, world.server.pulsar)
     consumer = connection.consumer(TOPIC, f"s-{library.name}", earliest=True)

@@ -257,7 +257,7 @@ def read_partition(world: Tubes, topic: str, number: int) -> list[int]:
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_types_of_the_others_are_what_tubemqs_filters_ask_for(
+def test_tubemq_filters_match_types_of_kafka_and_pulsar_messages(
     world: Tubes, client: pulsar.Client, library: str
 ):
     topic = world.topic("types")

@@ -45,7 +45,7 @@ def made(admin: AdminClient, topic: str) -> str:
 # ---- librdkafka
 
 
-def test_librdkafka_is_told_of_the_cluster(address: str, admin: AdminClient):
+def test_librdkafka_describes_the_cluster(address: str, admin: AdminClient):
     response = admin.describe_cluster(include_authorized_operations=True).result(DEADLINE)
 
     (node,) = response.nodes
@@ -58,7 +58,7 @@ def test_librdkafka_is_told_of_the_cluster(address: str, admin: AdminClient):
     }  # fmt: skip
 
 
-def test_librdkafka_is_told_what_it_may_do_with_a_topic(admin: AdminClient, made: str):
+def test_librdkafka_describes_authorized_operations_of_a_topic(admin: AdminClient, made: str):
     requested = admin.describe_topics(TopicCollection([made]), include_authorized_operations=True)
 
     response = requested[made].result(DEADLINE)
@@ -92,9 +92,7 @@ def test_kafka_python_turns_pages_of_partitions(python: Any, made: str):
     assert rest["next_cursor"] is None
 
 
-def test_kafka_python_is_told_where_replicas_lie_and_how_large_they_are(
-    address: str, python: Any, made: str
-):
+def test_kafka_python_describes_log_dirs_and_replica_sizes(address: str, python: Any, made: str):
     Confluent().write(address, made, [Record(b"k", os.urandom(100_000))])
 
     (broker,) = python.describe_log_dirs({made: [0, 1, 2]})
@@ -108,7 +106,7 @@ def test_kafka_python_is_told_where_replicas_lie_and_how_large_they_are(
     assert 0 < folder["usable_bytes"] < folder["total_bytes"]
 
 
-def test_kafka_python_is_told_who_decides(python: Any):
+def test_kafka_python_describes_the_metadata_quorum(python: Any):
     response = python.describe_metadata_quorum()
 
     (topic,) = response["topics"]
@@ -146,7 +144,7 @@ def test_kafka_python_hears_that_moves_are_not_possible(python: Any, made: str):
     assert python.list_partition_reassignments() == {}
 
 
-def test_kafka_python_is_told_of_idempotent_producers(address: str, python: Any, made: str):
+def test_kafka_python_describes_idempotent_producers(address: str, python: Any, made: str):
     from kafka import TopicPartition
 
     producer = Confluent.producer(address, {"enable.idempotence": True})

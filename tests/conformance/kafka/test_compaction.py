@@ -169,7 +169,7 @@ def test_a_message_without_a_key_is_refused(server: Broker, expected: object):
     assert [error.code() for error in errors] == [KafkaError.INVALID_RECORD]
 
 
-def test_what_is_left_survives_a_kill(
+def test_compacted_records_survive_a_kill(
     tmp_path: Path, server: Broker, expected: list[tuple[int, bytes | None, bytes | None]]
 ):
     server.kill9()

@@ -89,7 +89,7 @@ def test_a_change_holds_at_once(address: str, made: str):
 
 
 @pytest.mark.parametrize(("name", "value"), [("no.such", "1"), ("retention.ms", "soon")])
-def test_what_is_no_setting_is_refused(address: str, made: str, name: str, value: str):
+def test_invalid_config_is_refused(address: str, made: str, name: str, value: str):
     with pytest.raises(KafkaException) as refused:
         change(address, made, entry(name, value))
 
@@ -181,7 +181,7 @@ def test_messages_acknowledged_from_memory_are_read_by_everybody(
     ]
 
 
-def test_what_a_reader_saw_of_it_survives_a_kill(own_broker: Broker, topic: str):
+def test_messages_read_with_acks_from_memory_survive_a_kill(own_broker: Broker, topic: str):
     """A message that a consumer has read is never lost, even with acks from memory."""
     if own_broker.name != "trilogue":
         pytest.skip("a setting of Trilogue's own")

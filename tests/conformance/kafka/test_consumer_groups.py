@@ -364,7 +364,7 @@ def test_a_static_member_comes_back_to_its_share(
 
 
 @pytest.mark.parametrize("make", EVERY)
-def test_what_a_silent_member_had_is_read_by_the_others(
+def test_partitions_of_a_silent_member_are_read_by_the_others(
     address: str, wide_topic: str, join: Callable[..., Member], make: Make
 ):
     """The member stops without a request to leave the group."""

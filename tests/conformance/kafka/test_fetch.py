@@ -194,7 +194,9 @@ def test_which_session_a_request_means(address: str, asker: Asker, topic: str, v
     assert reads.request({0: 0}) == everything
 
 
-def test_partitions_take_turns_and_starts_are_told(address: str, asker: Asker, topic: str):
+def test_partitions_rotate_and_log_start_offsets_are_returned(
+    address: str, asker: Asker, topic: str
+):
     reads = Reads(asker, topic, create(asker, topic, 3), 12)
     for number in range(3):
         for _ in range(3):
@@ -236,7 +238,7 @@ def codes_until(reads: Reads, code: int) -> int:
 
 
 @pytest.mark.parametrize(("version", "expected"), [(9, 76), (10, 0), (11, 0)])
-def test_zstd_topics_are_for_who_knows_zstd(
+def test_zstd_topics_require_a_version_with_zstd(
     address: str, asker: Asker, topic: str, version: int, expected: int
 ):
     """KIP-110; 4.x has given that up. Of a topic without a codec each reader gets what is there."""
@@ -255,9 +257,7 @@ def test_zstd_topics_are_for_who_knows_zstd(
     assert (other, found > 0) == (0, True)
 
 
-def test_who_has_read_what_is_not_here_is_told_where_it_diverged(
-    address: str, asker: Asker, topic: str
-):
+def test_fetch_past_the_log_end_returns_the_diverging_epoch(address: str, asker: Asker, topic: str):
     """KIP-595, which consumers do not use."""
     reads = Reads(asker, topic, create(asker, topic), 12)
     fill(address, topic, 0, "a", "b")
@@ -286,7 +286,7 @@ def end_of_epoch(
 
 
 @pytest.mark.parametrize("version", [2, 3, 4])
-def test_what_is_told_of_epochs(address: str, asker: Asker, topic: str, version: int):
+def test_offsets_of_leader_epochs_match_kafka(address: str, asker: Asker, topic: str, version: int):
     create(asker, topic)
     fill(address, topic, 0, "a", "b")
 
@@ -360,7 +360,9 @@ def fill_times(address: str, topic: str) -> None:
             assert time.monotonic() < deadline
 
 
-def test_pending_tiers_are_told_from_version_11_on(broker: Broker, asker: Asker, topic: str):
+def test_earliest_pending_upload_offset_exists_since_version_11(
+    broker: Broker, asker: Asker, topic: str
+):
     if broker.name != "trilogue":
         pytest.skip("3.9.1 has no version 11; 4.3.1 was asked by hand")
     create(asker, topic)

@@ -82,7 +82,7 @@ def write(
 
 
 @pytest.mark.parametrize("make", members(WITH))
-def test_what_is_read_is_said_once_and_only_what_is_new_is_told(
+def test_incremental_fetches_name_partitions_once_and_return_new_records(
     make: Make, broker: Broker, topic: str
 ):
     before = counted(broker)
@@ -101,7 +101,7 @@ def test_what_is_read_is_said_once_and_only_what_is_new_is_told(
 
 
 @pytest.mark.parametrize("make", members(WITH, "java-3.9.1", "java-4.3.1"))
-def test_who_closes_its_consumer_closes_its_session(make: Make, broker: Broker, topic: str):
+def test_close_of_a_consumer_closes_its_session(make: Make, broker: Broker, topic: str):
     """Java since 3.2 (KAFKA-13483 and its followers); others leave that to the broker."""
     before = counted(broker)
     expected = write(broker.address, topic, "first", range(1))
@@ -116,7 +116,7 @@ def test_who_closes_its_consumer_closes_its_session(make: Make, broker: Broker, 
 
 
 @pytest.mark.parametrize("make", members(WITHOUT))
-def test_who_has_no_sessions_asks_without(make: Make, broker: Broker, topic: str):
+def test_client_without_sessions_fetches_without_a_session(make: Make, broker: Broker, topic: str):
     before = counted(broker)
     expected = write(broker.address, topic, "first", range(1))
     member = make(broker.address, topic, topic)

@@ -234,7 +234,7 @@ def test_votes_decide_among_what_all_have(group: Group):
     assert group.state() == ("Stable", "range", 3)
 
 
-def test_what_each_state_says_to_a_heartbeat_and_a_commit(group: Group):
+def test_heartbeat_and_commit_errors_in_each_group_state(group: Group):
     leader, other = group.settled(RANGE, RANGE)
     stable = leader.heartbeat(), leader.commit()
     other.sends_join((("range", b"changed"),))
@@ -249,7 +249,7 @@ def test_what_each_state_says_to_a_heartbeat_and_a_commit(group: Group):
     assert completing == (0, 27, ("CompletingRebalance", "", 2))
 
 
-def test_a_follower_with_nothing_new_is_told_what_there_is_and_a_leader_begins_again(group: Group):
+def test_follower_rejoin_keeps_the_generation_and_leader_rejoin_rebalances(group: Group):
     leader, other = group.settled(RANGE, RANGE)
 
     other.sends_join()
@@ -319,7 +319,7 @@ def test_an_id_that_no_client_gave_is_unknown_in_every_version(group: Group, ver
     assert member.joined().error_code == 25
 
 
-def test_what_does_not_fit_is_said_first(group: Group):
+def test_inconsistent_protocol_precedes_unknown_member(group: Group):
     group.settled(RANGE)
     for protocols, kind in ((("zz", b""),), "consumer"), (RANGE, "connect"):
         stranger = group.member()
@@ -349,7 +349,7 @@ def test_what_does_not_fit_is_said_first(group: Group):
         "leave",
     ],
 )
-def test_what_is_said_of_a_group_that_is_unknown(
+def test_requests_of_an_unknown_group_return_its_error(
     group: Group, send: Callable[[Group], int], codes: tuple[int, ...]
 ):
     assert send(group) in codes

@@ -77,7 +77,7 @@ def read_by(broker: Broker, full_topic: str) -> Iterator[Callable[[Client], list
 @pytest.mark.java
 @pytest.mark.parametrize("reader", each(READERS))
 @pytest.mark.parametrize("writer", each(WRITERS))
-def test_what_one_client_wrote_another_reads(
+def test_each_client_reads_records_of_each_client(
     read_by: Callable[[Client], list[Read]], writer: Client, reader: Client
 ):
     mine = f"{writer.name}:".encode()

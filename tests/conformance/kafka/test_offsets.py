@@ -116,7 +116,7 @@ def test_a_read_outside_the_partition_is_refused(address: str, filled: str):
     assert fetch(address, filled, 77, 0).error == UNKNOWN_TOPIC
 
 
-def test_a_consumer_past_the_end_starts_over_where_it_is_told_to(address: str, filled: str):
+def test_consumer_past_the_end_resets_to_auto_offset_reset(address: str, filled: str):
     consumer = Confluent.consumer(address, "nobody")
     consumer.assign([TopicPartition(filled, 0, 1000)])
     deadline = Deadline("a reset to the earliest offset")
@@ -157,7 +157,7 @@ def test_a_reader_that_waits_gets_a_record_when_it_comes(address: str, filled: s
     consumer.close()
 
 
-def test_a_fetch_at_the_end_waits_as_long_as_it_was_told(address: str, filled: str):
+def test_fetch_at_the_end_waits_for_max_wait_ms(address: str, filled: str):
     began = time.monotonic()
 
     fetched = fetch(address, filled, 0, 20, max_wait_ms=400)

@@ -188,7 +188,7 @@ STRICTER: dict[str, tuple[bytes, int]] = {
 
 
 @pytest.mark.parametrize("case", STRICTER)
-def test_what_is_cut_is_refused_where_a_real_kafka_drops_it(
+def test_truncated_message_set_is_refused_where_kafka_drops_it(
     broker: Broker, address: str, plain: str, case: str
 ):
     """What a producer gets an ack for must be stored."""
@@ -327,7 +327,7 @@ def test_batches_come_back_as_messages(address: str, topic: str, version: int):
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_a_reader_begins_where_it_asks_to(address: str, topic: str, version: int):
+def test_fetch_of_old_formats_starts_at_the_fetch_offset(address: str, topic: str, version: int):
     make(address, topic)
     produce(address, 2, topic, THREE)
     produce(address, 2, topic, wrapper(THREE, offset=2))

@@ -173,9 +173,7 @@ def test_a_record_over_the_limit_is_refused_with_the_right_error(address: str, t
 
 
 @pytest.mark.parametrize("client", each(EVERYONE))
-def test_a_topic_nobody_made_is_made_by_the_first_record(
-    broker: Broker, topic: str, client: Client
-):
+def test_first_record_creates_the_topic(broker: Broker, topic: str, client: Client):
     client.write(broker.address, topic, [Record(b"k", b"first")])
 
     listed = Kcat().run("-L", "-b", broker.address, "-t", topic)

@@ -84,7 +84,7 @@ CASES = {
 
 @pytest.mark.java
 @pytest.mark.parametrize("version", CASES)
-def test_kafka_configs_sets_tells_and_removes(address: str, topic: str, version: str):
+def test_kafka_configs_sets_describes_and_removes_quotas(address: str, topic: str, version: str):
     java, entity, shown, quota = CASES[version]
     chosen = f"--entity-type={entity}".replace("NAME", topic).split()
 

@@ -50,7 +50,7 @@ OF_PROGRAMS = {
 }
 
 
-def test_topics_are_made_with_what_programs_ask_for(address: str, topic: str):
+def test_topics_are_created_with_configs_of_programs(address: str, topic: str):
     call_admin(address, "create_topics", NewTopic(topic, 2, 1, config=OF_PROGRAMS))
 
     response = described(address, topic)
@@ -107,7 +107,7 @@ def alter_broker(address: str, *entries: ConfigEntry) -> None:
     call_admin(address, "incremental_alter_configs", resource)
 
 
-def test_a_broker_tells_all_its_settings(address: str):
+def test_broker_describes_all_its_configs(address: str):
     reported = of_broker(address)
 
     assert reported["node.id"].value == BROKER
@@ -140,9 +140,7 @@ def test_a_broker_takes_no_other_values(address: str, key: str, value: str):
     assert of_broker(address)[key].value != value
 
 
-def test_what_a_broker_says_holds_for_topics_at_once_and_after_a_kill(
-    own_broker: Broker, topic: str
-):
+def test_broker_configs_apply_to_topics_at_once_and_after_a_kill(own_broker: Broker, topic: str):
     address = own_broker.address
     call_admin(address, "create_topics", NewTopic(topic, 1, 1))
 
@@ -200,7 +198,7 @@ def describe(client: KafkaAdminClient, kind: ConfigResourceType, name: str) -> d
         ("root", (AlterConfigOp.DELETE, None), "InvalidRequest"),
     ],
 )
-def test_levels_of_loggers_are_told_and_changed(address: str, name, level, reason: str):
+def test_logger_levels_are_described_and_altered(address: str, name, level, reason: str):
     loggers = ConfigResourceType.BROKER_LOGGER
     with python(address) as client:
         before = describe(client, loggers, BROKER)["root"]
@@ -245,7 +243,7 @@ class Tool:
 
 @pytest.mark.java
 @pytest.mark.parametrize("java", JAVA, ids=[java.name for java in JAVA])
-def test_kafkas_tools_say_and_show_what_holds_for_brokers(
+def test_kafka_configs_alters_and_describes_broker_configs(
     own_broker: Broker, topic: str, java: Java
 ):
     tool = Tool(java, own_broker.address)

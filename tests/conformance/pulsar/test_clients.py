@@ -216,7 +216,7 @@ def test_batches_by_key_go_to_their_consumers(connection: Connection, topic: str
 
 
 @LIBRARIES
-def test_sticky_ranges_say_who_gets_a_key(connection: Connection, topic: str):
+def test_sticky_ranges_select_the_consumer_of_a_key(connection: Connection, topic: str):
     low = connection.consumer(topic, "s", type="key_shared", ranges=[[0, 32767]])
     high = connection.consumer(topic, "s", type="key_shared", ranges=[[32768, 65535]])
     with pytest.raises(ClientError):
@@ -229,7 +229,7 @@ def test_sticky_ranges_say_who_gets_a_key(connection: Connection, topic: str):
 
 
 @LIBRARIES
-def test_what_is_nacked_comes_again_and_is_counted(connection: Connection, topic: str):
+def test_nacked_message_is_redelivered_and_counted(connection: Connection, topic: str):
     consumer = connection.consumer(topic, "s", type="shared", earliest=True)
     connection.producer(topic).send(*numbers(0, 5))
     reads = consumer.receive(5)
@@ -245,7 +245,7 @@ def test_what_is_nacked_comes_again_and_is_counted(connection: Connection, topic
 
 
 @LIBRARIES
-def test_what_was_not_acked_comes_again_to_the_next_consumer(connection: Connection, topic: str):
+def test_unacked_messages_are_redelivered_to_the_next_consumer(connection: Connection, topic: str):
     consumer = connection.consumer(topic, "s", type="shared", earliest=True)
     connection.producer(topic).send(*numbers(0, 10))
     reads = consumer.receive(10)
@@ -325,7 +325,7 @@ def test_dead_letters_go_to_their_topic(connection: Connection, topic: str):
 
 
 @pytest.mark.parametrize("library", each(can="retry"))
-def test_what_is_consumed_later_comes_back_and_dies_in_the_end(connection: Connection, topic: str):
+def test_reconsumed_message_is_retried_and_then_dead_lettered(connection: Connection, topic: str):
     words = {"dead_topic": f"{topic}-dead", "retry_topic": f"{topic}-retry", "retry": True}
     dead = connection.consumer(f"{topic}-dead", "d", earliest=True)
     consumer = connection.consumer(topic, "s", type="shared", earliest=True, dead_after=2, **words)

@@ -89,7 +89,7 @@ def test_shared_consumers_have_each_message_once(client, topic):
     assert {0, 1, 2} == {at for each in found.values() for at in each}
 
 
-def test_what_a_closed_consumer_had_goes_to_another(client, topic):
+def test_messages_of_a_closed_consumer_are_redelivered_to_another(client, topic):
     first = subscribe(client, topic, lib.ConsumerType.Shared)
     send(client, topic, *numbers(0, 20))
     had = receive(first, 20)

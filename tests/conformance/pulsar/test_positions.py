@@ -13,7 +13,7 @@ from tests.conformance.pulsar.test_clients import LIBRARIES, numbers, values
 
 @LIBRARIES
 @pytest.mark.parametrize("batching", [False, True], ids=["single", "batched"])
-def test_a_reader_begins_where_it_is_told(connection: Connection, topic: str, batching: bool):
+def test_reader_starts_at_its_start_message_id(connection: Connection, topic: str, batching: bool):
     producer = connection.producer(topic, batching=batching)
     ids = producer.send(*numbers(0, 10))
 
@@ -198,7 +198,7 @@ def shows(view: View, wanted: dict[str, bytes]) -> None:
 
 
 @LIBRARIES
-def test_nobody_writes_to_a_topic_that_was_ended(connection: Connection, admin: Admin, topic: str):
+def test_terminated_topic_refuses_producers(connection: Connection, admin: Admin, topic: str):
     producer = connection.producer(topic, send_timeout_ms=10_000)
     consumer = connection.consumer(topic, "s", earliest=True)
     producer.send(*numbers(0, 3))
@@ -215,7 +215,7 @@ def test_nobody_writes_to_a_topic_that_was_ended(connection: Connection, admin: 
 
 
 @pytest.mark.parametrize("library", each(can="ended"))
-def test_consumers_are_told_of_the_end(connection: Connection, admin: Admin, topic: str):
+def test_consumers_receive_reached_end_of_topic(connection: Connection, admin: Admin, topic: str):
     producer = connection.producer(topic)
     consumer = connection.consumer(topic, "s", earliest=True)
     producer.send(*numbers(0, 3))
@@ -231,7 +231,7 @@ def test_consumers_are_told_of_the_end(connection: Connection, admin: Admin, top
 
 
 @pytest.mark.parametrize("library", each(can="events"))
-def test_failover_consumers_hear_who_is_active(connection: Connection, topic: str):
+def test_failover_consumers_receive_active_consumer_changes(connection: Connection, topic: str):
     consumers = [
         connection.consumer(topic, "s", type="failover", earliest=True, name=f"c{number}")
         for number in range(2)

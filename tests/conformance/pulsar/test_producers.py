@@ -80,7 +80,7 @@ def test_a_producer_can_push_others_out(connection: Connection, topic: str):
 
 @pytest.mark.parametrize("batching", [False, True], ids=["single", "batched"])
 @LIBRARIES
-def test_what_was_sent_before_is_not_stored_again(
+def test_resent_sequence_ids_are_not_stored_again(
     connection: Connection, library: PulsarLibrary, admin: Admin, batching: bool
 ):
     """A new producer of the same name resends old sequence ids: only the new ones are stored."""
@@ -170,7 +170,7 @@ def test_java_learns_the_schema_of_a_topic(connection: Connection, topic: str, k
 
 
 @pytest.mark.parametrize("library", each(of=[JAVA]))
-def test_what_is_not_acked_in_time_comes_again(connection: Connection, topic: str):
+def test_unacked_message_is_redelivered_after_the_ack_timeout(connection: Connection, topic: str):
     """The client requests redelivery: our broker counts and redelivers."""
     consumer = connection.consumer(topic, "s", type="shared", earliest=True, ack_timeout_ms=1_000)
     connection.producer(topic).send(*numbers(0, 2))

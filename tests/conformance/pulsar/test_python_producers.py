@@ -58,7 +58,7 @@ def test_one_connection_has_hundreds_of_producers(client, topic):
     assert len({producer.producer_name() for producer in producers}) == 200
 
 
-def test_receipts_come_in_order_and_name_what_is_stored(client, topic):
+def test_send_receipts_are_in_order_and_have_stored_message_ids(client, topic):
     producer = client.create_producer(topic, batching_enabled=False)
     done = threading.Event()
     ids: list[tuple[int, int]] = []
@@ -87,7 +87,7 @@ def test_a_large_message_goes_in_chunks(client, topic):
     assert read(client, topic, 1) == [large]
 
 
-def test_a_message_above_the_limit_is_refused_by_the_client_that_was_told_it(client, topic):
+def test_client_refuses_a_message_above_the_limit_of_the_broker(client, topic):
     producer = client.create_producer(topic, batching_enabled=False)
 
     with pytest.raises(library.MessageTooBig):
@@ -95,7 +95,7 @@ def test_a_message_above_the_limit_is_refused_by_the_client_that_was_told_it(cli
     producer.send(b"x" * ((5 << 20) - 1_000))
 
 
-def test_what_was_sent_is_counted(pulsar, client, topic):
+def test_sent_messages_are_counted(pulsar, client, topic):
     if pulsar.name != "trilogue":
         pytest.skip("metrics of ours")
     before = counted(pulsar)
@@ -132,7 +132,7 @@ def test_exclusive_producers_keep_others_out(client, topic):
     client.create_producer(topic).send(b"ours")
 
 
-def test_who_waits_for_exclusive_has_its_turn(client, topic):
+def test_wait_for_exclusive_producer_follows_the_holder(client, topic):
     holder = client.create_producer(topic, access_mode=Mode.Exclusive)
     made: list[library.Producer] = []
 
@@ -201,7 +201,7 @@ def test_a_producer_goes_on_after_a_restart_without_loss_or_repeats(own_pulsar, 
     client.close()
 
 
-def test_a_stop_confirms_what_is_in_flight(own_pulsar, topic):
+def test_stop_acknowledges_messages_in_flight(own_pulsar, topic):
     client = connect(own_pulsar)
     producer = client.create_producer(
         topic, batching_enabled=False, send_timeout_millis=0, max_pending_messages=3_000

@@ -95,7 +95,7 @@ def test_messages_and_positions_survive(own_pulsar: PulsarBroker, end: End):
 
 
 @pytest.mark.parametrize("library", each(can="receipts"))
-def test_what_was_acked_with_a_receipt_never_comes_again(
+def test_messages_acked_with_a_receipt_are_not_redelivered(
     own_pulsar: PulsarBroker, own_connection: Connection
 ):
     """Only ours: a real broker answers before the position is kept (seconds later)."""

@@ -42,7 +42,7 @@ def test_a_group_goes_on_where_it_confirmed(tube_client: Client, topic: str):
     assert second.nothing_comes()
 
 
-def test_the_end_is_said_and_what_comes_later_is_read(tube_client: Client, topic: str):
+def test_get_at_the_end_fails_and_later_messages_are_read(tube_client: Client, topic: str):
     consumer = tube_client.pull("waits", {topic: []})
     consumer.wait_for_partitions(1)
     got = consumer.get()
@@ -52,7 +52,7 @@ def test_the_end_is_said_and_what_comes_later_is_read(tube_client: Client, topic
     assert values(consumer.receive(3)) == [0, 1, 2]
 
 
-def test_what_is_taken_back_comes_again(tube_client: Client, topic: str):
+def test_unconsumed_batch_is_read_again(tube_client: Client, topic: str):
     fill(tube_client, topic, 0, 5)
     consumer = tube_client.pull("rolls_back", {topic: []})
     consumer.wait_for_partitions(1)
@@ -67,7 +67,7 @@ def test_what_is_taken_back_comes_again(tube_client: Client, topic: str):
     assert consumer.nothing_comes()
 
 
-def test_what_was_not_confirmed_comes_to_the_next_member(tube_client: Client, topic: str):
+def test_unconfirmed_messages_are_read_by_the_next_member(tube_client: Client, topic: str):
     fill(tube_client, topic, 0, 5)
     first = tube_client.pull("not_confirmed", {topic: []})
     first.wait_for_partitions(1)
@@ -110,7 +110,7 @@ def test_a_known_group_goes_on_whatever_a_new_one_would_do(tube_client: Client, 
     assert values(second.receive(5)) == [5, 6, 7, 8, 9]
 
 
-def test_who_always_wants_the_end_has_it(tube_client: Client, topic: str):
+def test_consumer_with_position_max_starts_at_the_end(tube_client: Client, topic: str):
     fill(tube_client, topic, 0, 5)
     first = tube_client.pull("end", {topic: []})
     first.receive(5)
@@ -160,7 +160,7 @@ def test_several_topics_at_once(tube: TubeBroker, tube_client: Client):
     assert sorted(values(reads)) == [*range(20)]
 
 
-def test_an_asked_for_position_is_where_reading_begins(tube_client: Client, topic: str):
+def test_bound_consumer_starts_at_the_requested_offset(tube_client: Client, topic: str):
     """Bound consumption: the member chooses its offset, whatever the group has confirmed."""
     producer = tube_client.producer(topic)
     results = producer.sent(*numbers(topic, 0, 10))
@@ -187,7 +187,9 @@ def test_a_bound_group_waits_for_all_its_members(tube: TubeBroker, tube_client: 
     assert shares_of([one, two], everything, equal=False)  # the real one deals out 3 and 1
 
 
-def test_members_who_disagree_are_refused(tube: TubeBroker, tube_client: Client, topic: str):
+def test_members_with_conflicting_subscriptions_are_refused(
+    tube: TubeBroker, tube_client: Client, topic: str
+):
     """In topics, filters, or whether they are bound; the client keeps the code to itself."""
     other = tube.topic()
     tube_client.pull("agrees", {topic: ["a"]}).wait_for_partitions(1)
@@ -277,7 +279,7 @@ def test_a_listener_with_a_filter(tube_client: Client, topic: str):
     assert values(consumer.taken(5)) == [1, 3, 5, 7, 9]
 
 
-def test_what_a_listener_refuses_comes_again(tube_client: Client, topic: str):
+def test_messages_refused_by_a_listener_are_read_again(tube_client: Client, topic: str):
     fill(tube_client, topic, 0, 5)
 
     consumer = tube_client.push("refuses", {topic: []}, refuse=1)
@@ -333,7 +335,7 @@ def test_nodes_of_one_number_are_distinguished(tube_client: Client, topic: str):
     assert again.began.code == SAME_NODE
 
 
-def test_a_consumer_that_balances_itself_says_where_it_begins(tube_client: Client, topic: str):
+def test_client_balance_consumer_chooses_its_start_offset(tube_client: Client, topic: str):
     producer = tube_client.producer(topic)
     results = producer.sent(*numbers(topic, 0, 10))
     consumer = tube_client.balance("self_at", {topic: []})

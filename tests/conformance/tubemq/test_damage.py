@@ -93,7 +93,7 @@ def server(tmp_path):
 
 
 @pytest.mark.parametrize(("seed", "changes"), [(1, 0.8), (2, 0.2)])
-def test_nothing_that_a_client_says_is_a_mistake_of_ours(server: Server, seed, changes: float):
+def test_damaged_frames_cause_no_server_error(server: Server, seed, changes: float):
     chance = random.Random(seed)
     lines: dict[tuple[str, int], Line] = {}
     answered = 0

@@ -19,7 +19,7 @@ def _may_have_one() -> None:
     require("root", found=may_have_one())
 
 
-def test_who_listens_inside_is_not_reached_from_outside():
+def test_listener_inside_the_network_is_unreachable_from_outside():
     network = OwnNetwork()
     with network.inside():
         server = socket.create_server(("0.0.0.0", 0))

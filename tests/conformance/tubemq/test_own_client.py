@@ -108,7 +108,7 @@ async def with_proof(service: Service, topic: str) -> None:
         assert producer.registrations == consumer.registrations == own.registrations == 1
 
 
-def test_what_is_submitted_while_it_connects_keeps_its_order(own: TrilogueForTubeMQ):
+def test_messages_submitted_during_connect_keep_their_order(own: TrilogueForTubeMQ):
     """A message submitted once the connection is open does not overtake those that waited."""
     topic = own.topic()
 

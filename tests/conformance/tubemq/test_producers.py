@@ -86,7 +86,7 @@ def test_partitions_take_turns(tube: TubeBroker, tube_client: Client):
         assert bodies == sorted(bodies)
 
 
-def test_what_is_not_a_message_is_refused_by_the_client(tube: TubeBroker, tube_client: Client):
+def test_client_refuses_invalid_messages(tube: TubeBroker, tube_client: Client):
     topic = tube.topic()
     producer = tube_client.producer(topic)
 
@@ -108,7 +108,7 @@ def test_an_unknown_topic_has_nowhere_to_go(tube: TubeBroker, tube_client: Clien
     assert [result.code for result in results] == [NO_PARTITION, SUCCESS]
 
 
-def test_what_was_not_published_is_not_sent(tube: TubeBroker, tube_client: Client):
+def test_send_to_an_unpublished_topic_is_refused(tube: TubeBroker, tube_client: Client):
     topic, other = tube.topic(), tube.topic()
     producer = tube_client.producer(topic)
     (refused,) = producer.send(Out(other, b"too early"))

@@ -284,7 +284,7 @@ def test_recorded_clients_are_answered_as_by_the_real_server(server: Server, nam
             assert member.steps["ours"] == member.steps["real"], name
 
 
-def test_a_replay_knows_what_its_consumers_are_told():
+def test_recorded_rebalance_contains_these_consumer_events():
     """The steps of the recording of a rebalance: this is what the test above compares."""
     steps = defaultdict(list)
     for frame in recorded("rebalance-master"):

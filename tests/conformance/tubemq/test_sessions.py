@@ -149,7 +149,7 @@ def locked(tmp_path: Path) -> Iterator[TrilogueForTubeMQ]:
     made.kill9()
 
 
-def test_who_proves_who_it_is_may_send_and_read(locked: TrilogueForTubeMQ, driver: Process):
+def test_authenticated_client_sends_and_reads(locked: TrilogueForTubeMQ, driver: Process):
     topic = locked.topic()
     words = {"heartbeat_ms": HEARTBEAT_MS, "user": "alice", "password": "her password"}
     client = connect(driver, locked.address, **words)  # type: ignore[arg-type]
@@ -161,7 +161,7 @@ def test_who_proves_who_it_is_may_send_and_read(locked: TrilogueForTubeMQ, drive
     client.close()
 
 
-def test_who_proves_who_it_is_may_balance_itself(locked: TrilogueForTubeMQ, driver: Process):
+def test_authenticated_client_balance_consumer_reads(locked: TrilogueForTubeMQ, driver: Process):
     topic = locked.topic()
     words = {"heartbeat_ms": HEARTBEAT_MS, "user": "alice", "password": "her password"}
     client = connect(driver, locked.address, **words)  # type: ignore[arg-type]

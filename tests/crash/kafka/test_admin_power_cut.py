@@ -72,7 +72,7 @@ class Desk:
         return {name: len(each.partitions) for name, each in listed.topics.items()}
 
 
-def test_what_an_administrator_was_told_survives_a_power_cut_right_after_the_reply(
+def test_admin_changes_survive_a_power_cut_right_after_the_reply(
     server: Trilogue, disk: CutDisk, chance: random.Random, report: Callable[[object], None]
 ):
     desk = Desk(server, disk)

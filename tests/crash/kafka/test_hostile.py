@@ -236,7 +236,7 @@ def make_topic_with(address: str, topic: str, settings: dict[str, str]) -> None:
     made.result(30)
 
 
-def test_peers_that_say_a_little_or_come_and_go_hold_up_no_other(server: Trilogue):
+def test_idle_and_short_connections_delay_no_other_client(server: Trilogue):
     """A thousand idle connections, unfinished frames, and a flood of connections."""
     before = resident(server.pid)
     request = fetch("healthy")
@@ -289,7 +289,7 @@ def let_in(address: str) -> bool:
         return False
 
 
-def test_without_descriptors_accepting_pauses_and_who_is_in_goes_on(tmp_path: Path):
+def test_lack_of_descriptors_pauses_accepting_and_serves_open_connections(tmp_path: Path):
     with running(tmp_path, wrapper=("prlimit", "--nofile=256")) as server:
         before = resident(server.pid)
         with healthy_client(server) as healthy:

@@ -66,7 +66,7 @@ def run(
         pytest.param(stop, 6, 10_000, id="sigterm-long", marks=pytest.mark.long),
     ],
 )
-def test_nothing_our_client_was_told_is_lost_repeated_or_moved(
+def test_records_acknowledged_to_our_client_are_not_lost_repeated_or_moved(
     *, trilogue: Trilogue, chance: random.Random, report: Report, end: End, rounds: int, acks: int
 ):
     trilogue.settings.update(SETTINGS)
@@ -75,7 +75,7 @@ def test_nothing_our_client_was_told_is_lost_repeated_or_moved(
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_nothing_our_client_was_told_is_lost_when_the_power_goes(
+def test_records_acknowledged_to_our_client_survive_a_power_cut(
     disk: CutDisk, chance: random.Random, report: Report
 ):
     server = Trilogue(disk.root / "data", SETTINGS)

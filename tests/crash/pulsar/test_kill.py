@@ -108,7 +108,7 @@ def test_without_deduplication_nothing_is_lost_either(
 
 
 @pytest.mark.parametrize("flushed", [False, True], ids=["in the journal", "in a segment"])
-def test_what_a_name_sent_is_stored_once_also_over_a_kill(tmp_path: Path, flushed: bool):
+def test_resent_sequence_ids_are_stored_once_across_a_kill(tmp_path: Path, flushed: bool):
     """A resent sequence id gets a receipt without a message id, and is not stored again."""
     age = "200ms" if flushed else "60s"
     server = TrilogueForPulsar(tmp_path / "data", {"journal.file-age": age}).start()

@@ -51,7 +51,7 @@ def copy(killed: Killed, tmp_path: Path) -> Iterator[TrilogueForPulsar]:
 
 
 @pytest.mark.parametrize("damage", [journal.append_garbage, journal.append_torn_frame])
-def test_what_follows_the_last_frame_with_a_receipt_is_dropped(
+def test_bytes_after_the_last_acknowledged_frame_are_dropped(
     killed: Killed,
     copy: TrilogueForPulsar,
     damage: Callable[[journal.JournalFile], None],

@@ -98,7 +98,7 @@ def backlog(admin: Admin) -> int:
         pytest.param(3_000, 15, id="long", marks=pytest.mark.long),
     ],
 )
-def test_what_is_moved_in_transactions_arrives_exactly_once(
+def test_messages_moved_in_transactions_arrive_exactly_once(
     server: TrilogueForPulsar, chance: random.Random, count: int, kills: int
 ):
     url = f"pulsar://{server.address}"

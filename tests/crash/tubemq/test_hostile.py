@@ -114,7 +114,7 @@ def test_hostile_frames_cost_their_sender_the_connection_and_no_other_anything(
     assert len(output) < 2 * peers, output[-10:]
 
 
-def test_peers_that_say_a_little_or_come_and_go_hold_up_no_other(server: TrilogueForTubeMQ):
+def test_unfinished_and_short_connections_delay_no_other_client(server: TrilogueForTubeMQ):
     """A thousand unfinished frames and a thousand short connections, at both listeners."""
     before = resident(server.pid)
     slow: list[socket.socket] = []
@@ -169,7 +169,7 @@ def test_consumers_that_never_read_cost_two_buffers_each(server: TrilogueForTube
 
 @pytest.mark.parametrize("count", [3_000, pytest.param(101_000, marks=pytest.mark.long)])
 @pytest.mark.parametrize("kind", ["producers", "consumers", "readers"])
-def test_who_registers_again_and_again_under_other_names_is_refused_in_the_end(
+def test_repeated_registrations_under_other_names_are_limited(
     server: TrilogueForTubeMQ, report: Report, kind: str, count: int
 ):
     """By one connection, without a pause; others are served meanwhile and may register after it."""
@@ -203,7 +203,7 @@ def send_registration(line: TubeLine, kind: str, number: int) -> None:
         line.send("consumerRegisterC2B", opType=31, readStatus=0, **reader_of(number))
 
 
-def test_one_who_reads_for_many_groups_but_never_reads_costs_two_buffers(
+def test_stuck_peer_with_gets_for_many_groups_costs_two_buffers(
     server: TrilogueForTubeMQ,
 ):
     """Hundreds of gets of one connection, held or not: a large message is an answer to each."""

@@ -103,7 +103,7 @@ def test_nothing_tubemq_clients_sent_is_lost_repeated_or_moved(
     assert verdict.acked >= rounds * acks
 
 
-def test_what_is_answered_from_memory_may_go_but_leaves_no_gap(
+def test_loss_of_messages_acknowledged_from_memory_leaves_no_gap(
     server: TrilogueForTubeMQ, chance: random.Random, report: Report
 ):
     """Topics with flush=interval: a kill takes the last interval's messages, and nothing else.

@@ -92,7 +92,7 @@ class JavaTail(Part):
             time.sleep(0.005)  # by design: the pace of the reader
 
 
-def test_nothing_the_java_client_was_told_is_lost_or_moved(
+def test_messages_acknowledged_to_the_java_client_are_not_lost_or_moved(
     server: TrilogueForTubeMQ, client: Client, chance: random.Random, report: Report
 ):
     ledger = Ledger(chance.randbytes(8))

@@ -53,7 +53,7 @@ def copy(killed: Killed, tmp_path: Path) -> Iterator[TrilogueForTubeMQ]:
 
 
 @pytest.mark.parametrize("damage", [journal.append_garbage, journal.append_torn_frame])
-def test_what_follows_the_last_frame_that_was_answered_is_dropped(
+def test_bytes_after_the_last_acknowledged_frame_are_dropped(
     killed: Killed,
     copy: TrilogueForTubeMQ,
     damage: Callable[[journal.JournalFile], None],

@@ -104,7 +104,7 @@ def samples(draw: st.DrawFn, codecs: Sequence[int] = CODECS) -> Sample:
 
 
 @given(sample=samples())
-def test_what_is_kept_is_what_was_there(sample: Sample):
+def test_rewritten_batch_contains_the_kept_records_unchanged(sample: Sample):
     before = read_header(sample.entry)
 
     rewritten = sample.rewritten()
@@ -120,7 +120,7 @@ def test_what_is_kept_is_what_was_there(sample: Sample):
 
 
 @given(sample=samples())
-def test_the_largest_time_is_that_of_what_is_kept(sample: Sample):
+def test_max_timestamp_is_that_of_the_kept_records(sample: Sample):
     after = read_header(sample.rewritten())
 
     assert after.max_timestamp == max(record.timestamp for record in sample.expected)
@@ -138,7 +138,7 @@ def test_a_delete_horizon_stands_in_the_base_time_and_stays(sample: Sample):
 
 
 @given(sample=samples())
-def test_other_clients_read_what_is_left(sample: Sample):
+def test_other_clients_read_rewritten_batches(sample: Sample):
     rewritten = sample.rewritten()
 
     for read in (read_by_aiokafka, read_by_kafka_python):
@@ -236,7 +236,7 @@ def test_too_many_bytes_are_an_error():
 
 
 @pytest.mark.parametrize("outcome", Outcome)
-def test_a_marker_says_how_its_transaction_ended(outcome: Outcome):
+def test_marker_contains_the_outcome_of_its_transaction(outcome: Outcome):
     marker = build_marker(
         outcome, producer_id=7, producer_epoch=1, coordinator_epoch=2, timestamp_ms=NOW
     )
@@ -247,7 +247,7 @@ def test_a_marker_says_how_its_transaction_ended(outcome: Outcome):
 
 
 @given(sample=samples(), data=st.data())
-def test_arrow_reads_what_is_left(room: Room, sample: Sample, data: st.DataObject):
+def test_arrow_reads_rewritten_batches(room: Room, sample: Sample, data: st.DataObject):
     header = read_header(sample.entry)
     rewritten = sample.rewritten()
     later = patched(rewritten, base_offset=header.last_offset + 1)
@@ -328,7 +328,9 @@ def as_kafka_would(sample: Sample) -> Sample:
 @pytest.mark.java
 @few
 @given(sample=samples(codecs=(0,)))
-def test_what_is_left_is_byte_for_byte_what_kafkas_cleaner_leaves(cleaner: Cleaner, sample: Sample):
+def test_rewritten_batch_equals_that_of_kafkas_cleaner_byte_for_byte(
+    cleaner: Cleaner, sample: Sample
+):
     sample = as_kafka_would(sample)
 
     theirs = cleaner.clean(sample)

@@ -94,14 +94,14 @@ def test_a_message_alone_stays_or_goes_whole():
         {"num_chunks_from_msg": 2, "chunk_id": 0, "uuid": "u"},
     ],
 )
-def test_what_only_its_own_clients_can_read_is_left_alone(fields):
+def test_encrypted_or_chunked_entries_are_not_compacted(fields):
     entry, header = stored(build_single(message(), metadata(**fields)))
 
     assert open_entry(entry, header) is None
 
 
 @given(st.lists(st.tuples(pulsar_messages(), st.booleans()), min_size=1, max_size=6))
-def test_what_is_kept_is_kept_to_the_bit(chosen):
+def test_kept_messages_are_unchanged_to_the_bit(chosen):
     messages = [each for each, _ in chosen]
     kept = [flag for _, flag in chosen]
     if not any(kept):

@@ -110,7 +110,7 @@ def test_a_key_that_is_no_text_travels_in_base64(key, text, is_base64):
         assert {(m.partition_key, m.key_is_b64) for m in messages} == {(text, is_base64)}
 
 
-def test_null_is_told_from_empty():
+def test_null_differs_from_empty():
     batch = build_batch([Record(0, NOW_MS, b"k", None), Record(1, NOW_MS, b"k", b"")])
 
     _, messages = read_section(one_section(batch))
@@ -118,7 +118,7 @@ def test_null_is_told_from_empty():
     assert [m.value for m in messages] == [None, b""]
 
 
-def test_headers_that_properties_cannot_say_are_escaped():
+def test_headers_that_properties_cannot_represent_are_escaped():
     headers = (("a", b"1"), ("a", b"2"), ("b", None), ("c", b"\xff"), ("a", None), ("d", b""))
 
     _, (only,) = read_section(one_section(build_batch([Record(0, NOW_MS, None, b"", headers)])))
@@ -134,7 +134,7 @@ def test_headers_that_properties_cannot_say_are_escaped():
 
 
 @pytest.mark.parametrize("flags", [CONTROL, 0])
-def test_what_holds_no_message_is_nothing_to_a_reader_and_no_loss(flags):
+def test_batch_without_messages_is_skipped_without_loss(flags):
     batch = build_batch([Record(5, NOW_MS, b"k", b"v")], control=bool(flags))
     header = read_header(batch)
     if not flags:
@@ -148,7 +148,7 @@ def test_what_holds_no_message_is_nothing_to_a_reader_and_no_loss(flags):
 # ---- pieces
 
 
-def test_what_is_too_large_is_cut_into_pieces_with_ids_of_their_own():
+def test_too_large_batch_is_split_into_sections_with_distinct_ids():
     records = [Record(50 + i, NOW_MS, b"k", bytes([i]) * 1000) for i in range(40)]
     batch = build_batch(records)
 
@@ -178,7 +178,7 @@ def test_a_message_that_no_frame_holds_is_skipped_alone():
     assert (last.offset, last.span) == (2, 2)
 
 
-def test_what_compresses_into_the_frame_is_not_cut():
+def test_batch_that_fits_compressed_is_not_split():
     batch = build_batch([Record(i, NOW_MS, None, b"a" * 9000) for i in range(5)], codec=Codec.ZSTD)
 
     (section,) = to_pulsar(batch, limit=10_000)
@@ -243,7 +243,7 @@ def test_a_bomb_is_skipped_and_not_unpacked():
     assert missing.reason is Reason.TOO_LARGE
 
 
-def test_a_message_with_more_headers_than_anyone_needs_is_skipped():
+def test_message_with_too_many_headers_is_skipped():
     """Each header is two bytes, compresses to almost none, and is hundreds as an object."""
     record = Record(0, NOW_MS, None, b"v", (("", None),) * (HEADERS_MAX + 1))
     batch = build_batch([record, Record(1, NOW_MS, None, b"w")], codec=Codec.ZSTD)
@@ -311,7 +311,7 @@ def test_where_time_is_that_of_the_append_all_messages_have_it():
     assert [each.timestamp for each in iter_records(found.data)] == [NOW_MS + 9] * 2
 
 
-def test_what_only_pulsar_says_stands_in_reserved_headers():
+def test_pulsar_metadata_is_stored_in_reserved_headers():
     section = build_single(
         message(
             ordering_key=b"order", partition_key="YWJj", key_is_b64=True, properties=(("a", "b"),)
@@ -341,7 +341,7 @@ def test_what_only_pulsar_says_stands_in_reserved_headers():
         ({"compression": 1, "uncompressed_size": 33 << 20}, Reason.TOO_LARGE),
     ],
 )
-def test_what_cannot_be_converted_is_an_empty_batch_with_its_offsets(fields, reason):
+def test_unconvertible_entry_becomes_an_empty_batch_with_its_offsets(fields, reason):
     entry, header = stored(build_single(message(), metadata(**fields)), base_offset=31)
 
     found = convert.kafka_batch(entry, header)
@@ -373,7 +373,7 @@ def test_only_the_last_chunk_counts_as_a_message_that_is_missed():
     assert convert.kafka_batch(*first).skipped is None
 
 
-def test_what_becomes_larger_than_the_limit_is_skipped():
+def test_message_above_the_limit_after_conversion_is_skipped():
     entry, header = stored(build_single(message(bytes(5000)), metadata()))
 
     found = convert.kafka_batch(entry, header, limit=4000)

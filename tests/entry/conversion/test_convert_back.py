@@ -118,7 +118,7 @@ def test_a_reserved_header_that_makes_no_sense_stays_a_header(key, headers):
 
 
 @given(kafka_batches(), st.data())
-def test_what_is_damaged_is_told_and_never_more(made, data):
+def test_damaged_batches_convert_to_sections_of_the_same_span(made, data):
     batch, _ = made
     damaged = bytearray(batch)
     for _ in range(data.draw(st.integers(1, 4))):

@@ -105,11 +105,11 @@ def test_a_time_is_a_minute_in_utc_and_its_rest_beside_it(time_ms, attributes, n
         (b"$msgType$", "trilogue.key.base64=JG1zZ1R5cGUk"),
     ],
 )
-def test_a_key_that_an_attribute_cannot_say_travels_in_base64_without_padding(key, attribute):
+def test_key_that_an_attribute_cannot_represent_is_base64_without_padding(key, attribute):
     assert attributes_of(one(Record(0, MINUTE_MS, key, b"v"))).endswith(f",{attribute}")
 
 
-def test_a_tombstone_is_told_from_an_empty_body():
+def test_tombstone_differs_from_an_empty_body():
     null, empty = from_kafka(Record(0, MINUTE_MS, None, None), Record(1, MINUTE_MS, None, b""))
 
     assert attributes_of(null) == "$msgTime$=202009131227,trilogue.value=null"
@@ -117,7 +117,7 @@ def test_a_tombstone_is_told_from_an_empty_body():
     assert (body_of(null), body_of(empty)) == (b"", b"")
 
 
-def test_headers_that_attributes_cannot_say_are_escaped():
+def test_headers_that_attributes_cannot_represent_are_escaped():
     headers = (
         ("a", b"1"), ("a", b"2"), ("b", None), ("c", b"\xff"), ("d", b""), ("e,=%$", b"x"),
         ("f", b"g=h"), ("", b"y"), ("trilogue.key", b"z"), ("$msgType$", b"no"),
@@ -149,14 +149,16 @@ def test_headers_that_attributes_cannot_say_are_escaped():
         (" ", "trilogue.type.base64=IA", None),
     ],
 )
-def test_a_type_is_what_filters_ask_for_where_an_attribute_can_say_it(kind, attribute, filtered):
+def test_message_type_matches_filters_where_an_attribute_can_represent_it(
+    kind, attribute, filtered
+):
     found = one(Record(0, MINUTE_MS, None, b"", (("trilogue.type", kind.encode()),)))
 
     assert attributes_of(found).split(",")[0] == attribute
     assert found.message_type == filtered
 
 
-def test_what_pulsars_clients_wrote_has_their_properties_as_attributes():
+def test_properties_of_pulsar_messages_become_attributes():
     section = build_single(
         message(
             ordering_key=b"order",
@@ -266,7 +268,7 @@ def test_a_window_does_not_grow_beyond_its_bound():
         ({"compression": 1, "uncompressed_size": 33 << 20}, Reason.TOO_LARGE),
     ],
 )
-def test_what_cannot_be_converted_is_skipped_with_its_reason(fields, reason):
+def test_unconvertible_message_is_skipped_with_its_reason(fields, reason):
     entry, header = stored(build_single(message(), metadata(**fields)), base_offset=31)
 
     (found,) = convert.tubemq_messages(entry, header)
@@ -337,7 +339,7 @@ def test_attributes_are_headers_and_what_they_stand_for(attributes, expected):
     assert records_of_entry(entry, header) == [expected]
 
 
-def test_type_and_time_of_the_request_count_where_attributes_do_not_say_them():
+def test_type_and_time_of_the_request_apply_where_attributes_lack_them():
     """Clients repeat them in the attributes; the protocol does not require it."""
     entry, header = tube_entry(b"body", "a=1", message_type="T", message_time="202009131227")
 
@@ -381,7 +383,7 @@ def test_pulsars_clients_see_a_message_with_the_time_of_its_append():
     assert only.properties == (("a", "1"), ("trilogue.type", "T"))
 
 
-def test_more_attributes_than_anyone_needs_are_not_taken_apart():
+def test_message_with_too_many_attributes_is_skipped():
     entry, header = tube_entry(b"body", "a," * HEADERS_MAX)
 
     found = convert.kafka_batch(entry, header)
@@ -403,7 +405,7 @@ def test_a_damaged_entry_of_tubemqs_is_skipped():
     assert convert.pulsar_sections(bytes(damaged), header)[0] == found.skipped
 
 
-def test_a_batch_of_pulsars_keeps_the_offsets_of_what_is_left():
+def test_remaining_messages_of_a_pulsar_batch_keep_their_offsets():
     section = build_pulsar_batch([message(b"a"), None, message(b"c")], metadata())
     entry, header = stored(section, base_offset=20)
 

@@ -90,7 +90,7 @@ def down(where: Room, batch: bytes, magic: int, **how: object) -> tuple[bytes, i
 @pytest.mark.parametrize(
     ("magic", "codec"), [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (1, 3)]
 )
-def test_what_other_clients_wrote_becomes_a_batch_in_their_codec(
+def test_message_sets_of_python_clients_become_batches_in_their_codec(
     room: Room, magic: int, codec: int
 ):
     records = plain_records(20)
@@ -111,7 +111,7 @@ def test_what_other_clients_wrote_becomes_a_batch_in_their_codec(
 
 
 @pytest.mark.parametrize("codec", JAVA_0_9)
-def test_what_javas_client_of_0_9_sent_becomes_a_batch(room: Room, codec: Codec):
+def test_message_sets_of_java_0_9_become_batches(room: Room, codec: Codec):
     batch = up(room, bytes.fromhex(JAVA_0_9[codec]))
 
     assert contents(batch) == [
@@ -159,7 +159,7 @@ def test_offsets_within_a_wrapper_are_counted_again(room: Room, offsets: tuple[i
     assert [each.offset for each in iter_records(batch)] == [0, 1, 2]
 
 
-def test_a_wrapper_may_say_offset_0_but_no_less_than_its_last_message(room: Room):
+def test_wrapper_offset_is_0_or_at_least_that_of_its_last_message(room: Room):
     inner = message(b"a") + message(b"b", offset=1) + message(b"c", offset=2)
 
     up(room, wrapper(inner, offset=0))
@@ -215,7 +215,7 @@ BAD: dict[str, tuple[bytes, type[EntryError]]] = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_what_is_wrong_is_refused_for_what_it_is(room: Room, case: str):
+def test_invalid_message_set_raises_its_error(room: Room, case: str):
     sent, error = BAD[case]
 
     with pytest.raises(error):
@@ -296,7 +296,7 @@ def test_a_wrapper_has_the_last_offset_the_latest_time_and_the_codec(room: Room,
     assert [each.offset for each in inner] == ([0, 2, 4] if magic else [10, 12, 14])
 
 
-def test_times_of_the_broker_are_said_so_in_magic_1(room: Room):
+def test_log_append_time_is_marked_in_magic_1(room: Room):
     for codec in (0, 1):
         batch = bytearray(
             build_batch([Record(0, 5, None, b"a"), Record(1, 6, None, b"b")], codec=codec)

@@ -35,7 +35,7 @@ codecs = st.sampled_from(CODECS)
 
 
 @given(records=record_lists(), codec=codecs)
-def test_what_is_built_is_read(room: Room, records: list[Record], codec: int):
+def test_built_batch_is_read(room: Room, records: list[Record], codec: int):
     batch = room.kafka_batch.build_batch(records, codec=codec)
 
     assert room.kafka_batch.check_produced(batch) == header_of(batch)
@@ -124,7 +124,7 @@ def test_golden_batch(room: Room):
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_what_java_writes_is_read(room: Room, codec: int):
+def test_batches_of_java_are_read(room: Room, codec: int):
     header = room.kafka_batch.check_produced(JAVA_BATCHES[codec])
 
     assert header.codec == codec
@@ -132,7 +132,7 @@ def test_what_java_writes_is_read(room: Room, codec: int):
     assert list(room.kafka_batch.iter_records(JAVA_BATCHES[codec])) == JAVA_RECORDS
 
 
-def test_what_we_write_is_byte_for_byte_what_java_writes(room: Room):
+def test_built_batch_equals_that_of_java_byte_for_byte(room: Room):
     producer_id, producer_epoch, base_sequence = JAVA_PRODUCER
 
     batch = room.kafka_batch.build_batch(
@@ -235,7 +235,7 @@ def test_offsets_never_go_back_inside_a_batch(room: Room):
         list(room.kafka_batch.iter_records(sealed(twice, count=2, last=5)))
 
 
-def test_a_record_ends_where_its_size_says(room: Room):
+def test_record_ends_at_its_size(room: Room):
     """Even where the next record would be valid at the real end of this one."""
     following = record_bytes(0, 1, -1, 1, b"v", 0)
     for size in (len(GOOD) - 2, len(GOOD), len(GOOD) + 1):
@@ -366,7 +366,7 @@ def test_a_time_in_a_log_append_time_entry_is_its_first_record(room: Room):
     assert room.kafka_batch.first_record_at_or_after(entry, 501) is None
 
 
-def test_builder_counts_offsets_and_says_its_size(room: Room):
+def test_builder_counts_offsets_and_returns_its_size(room: Room):
     builder = room.kafka_batch.BatchBuilder(base_offset=100, leader_epoch=3, transactional=True)
 
     assert builder.size == 61

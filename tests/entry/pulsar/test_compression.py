@@ -22,7 +22,7 @@ TEXT = b"what real producers send repeats itself, and repeats itself. " * 30
 @pytest.mark.parametrize("codec", CODECS)
 @given(data=st.one_of(st.binary(max_size=300), st.binary(max_size=9).map(lambda b: b * 2000)))
 @settings(max_examples=30)
-def test_what_is_compressed_comes_out_again(codec: int, data: bytes):
+def test_compression_round_trips(codec: int, data: bytes):
     assert data == decompress(codec, compress(codec, data), len(data), LIMIT)
 
 
@@ -57,7 +57,7 @@ def test_the_forms_on_the_wire_are_those_of_real_clients():
 
 @pytest.mark.parametrize("codec", PACKED)
 @pytest.mark.parametrize("wrong", [-1, 1, 1000])
-def test_another_size_than_said_is_corrupt(codec: int, wrong: int):
+def test_wrong_uncompressed_size_is_corrupt(codec: int, wrong: int):
     with pytest.raises(CorruptEntry):
         decompress(codec, compress(codec, TEXT), len(TEXT) + wrong, LIMIT)
 
@@ -101,7 +101,7 @@ def test_a_size_that_is_only_declared_is_never_allocated(codec: int):
 
 
 @pytest.mark.parametrize("codec", PACKED)
-def test_a_bomb_costs_no_more_than_what_it_says(codec: int):
+def test_decompression_bomb_allocates_at_most_its_declared_size(codec: int):
     bomb = compress(codec, bytes(64 << 20))
     tracemalloc.start()
     with pytest.raises(CorruptEntry):

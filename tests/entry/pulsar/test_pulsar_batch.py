@@ -113,7 +113,7 @@ def test_a_batch_covers_an_offset_for_each_message():
     assert stamp.flags == Flag.BATCH
 
 
-def test_presence_of_the_count_decides_what_is_a_batch():
+def test_presence_of_num_messages_marks_a_batch():
     """An entry of one message may be a batch."""
     one = batch(1)
     entry, header, stamp = entry_of(one)
@@ -149,7 +149,7 @@ def test_a_producers_key_never_changes():
     ("sequence", "highest", "expected"),
     [(5, None, (5, 5)), (5, 0, (5, 5)), (5, 9, (5, 9)), (5, 5, (5, 5)), (0, None, (0, 0))],
 )
-def test_the_highest_sequence_id_is_the_only_one_where_none_is_said(sequence, highest, expected):
+def test_highest_sequence_id_defaults_to_the_sequence_id(sequence, highest, expected):
     more = {} if highest is None else {"highest_sequence_id": highest}
 
     assert expected == entry_of(section(sequence_id=sequence, **more))[2][:2]
@@ -184,7 +184,7 @@ def test_an_encrypted_payload_is_kept_and_never_opened():
         next(walk_messages(entry, header))
 
 
-def test_what_a_transaction_sent_says_so_in_the_header():
+def test_header_of_a_transactional_message_is_transactional():
     entry, header, _ = entry_of(section(txnid_least_bits=0, txnid_most_bits=0))
 
     assert header.is_transactional
@@ -268,7 +268,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("fields", REFUSED.values(), ids=REFUSED)
-def test_what_no_client_may_send_is_refused(fields):
+def test_invalid_metadata_is_refused(fields):
     with pytest.raises(InvalidEntry):
         entry_of(section(b"fourteen bytes", **fields))
 
@@ -321,7 +321,7 @@ def test_a_single_message_is_read_with_all_it_has(codec: int):
         assert [each] == list(walk_messages(entry, header))
 
 
-def test_a_size_said_of_what_is_not_compressed_is_ignored():
+def test_uncompressed_size_without_compression_is_ignored():
     """Java sets the uncompressed size also without compression."""
     entry, header, _ = entry_of(section(uncompressed_size=99))
 

@@ -86,7 +86,7 @@ def test_a_vector_is_explained_as_it_was_recorded(name: str):
 
 
 @pytest.mark.parametrize("vector", VECTORS.values(), ids=VECTORS)
-def test_what_real_clients_send_is_a_command(vector: Vector):
+def test_frames_of_real_clients_are_parsed_as_commands(vector: Vector):
     kind = BaseCommand.Type.Value(vector.claims["type"])
 
     assert read_command_type(vector.frame) == kind
@@ -94,7 +94,7 @@ def test_what_real_clients_send_is_a_command(vector: Vector):
 
 
 @pytest.mark.parametrize("vector", SENDS.values(), ids=SENDS)
-def test_a_send_says_what_its_bytes_mean(vector: Vector):
+def test_send_vector_is_parsed_to_its_fields(vector: Vector):
     send = read_send(vector.frame)
 
     assert send.producer_id == vector.claim("send.producer_id")
@@ -106,7 +106,7 @@ def test_a_send_says_what_its_bytes_mean(vector: Vector):
 
 
 @pytest.mark.parametrize("vector", SENDS.values(), ids=SENDS)
-def test_what_real_clients_send_is_kept_byte_for_byte(vector: Vector):
+def test_sections_of_real_clients_are_stored_byte_for_byte(vector: Vector):
     entry, header, stamp = entry_of(vector)
     metadata = read_metadata(entry)
 
@@ -178,7 +178,7 @@ def test_java_sends_a_batch_of_one_as_a_single_message():
     assert [each.value for each in walk_messages(entry, header)] == [text(0)]
 
 
-def test_batches_by_key_say_their_last_sequence_id_twice():
+def test_key_based_batches_have_the_last_sequence_id_twice():
     _, _, stamp = entry_of(one("SEND-batch-by-key", "java"))
 
     assert (stamp.sequence_id, stamp.highest_sequence_id) == (2, 2)

@@ -78,7 +78,7 @@ moments = st.none() | st.integers(0, 10**12 - 1).map("{:012}".format)
 
 
 @given(data_and_flags, types, moments, st.integers(-(2**31), 2**31 - 1), st.integers(0, 2**62))
-def test_what_was_sent_is_read_again(data_and_flag, kind, moment, address, now):
+def test_entry_round_trips(data_and_flag, kind, moment, address, now):
     data, flag = data_and_flag
     entry, header = entry_of(
         data, flag=flag, message_type=kind, message_time=moment, sent_addr=address, broker_ms=now
@@ -195,7 +195,7 @@ def test_a_damaged_entry_is_an_entry_error_or_reads(data: st.DataObject):
     [(61, b"\x02"), (62, b"\x06"), (63, b"\xff\xff"), (65, b"\0\0\0\1"), (69, b"\0\0\0\1"),
      (93, b"\xff"), (98, b"X")],
 )  # fmt: skip
-def test_what_its_own_checksum_cannot_vouch_for_is_verified(at: int, value: bytes):
+def test_fields_outside_the_checksum_are_verified(at: int, value: bytes):
     octets = bytearray(placed(3, message_type="typeA"))
     octets[at : at + len(value)] = value
 
@@ -259,7 +259,7 @@ def test_an_id_is_positive_and_belongs_to_one_place(one, other):
         assert twin.message_id(*one) == message_id(*one)
 
 
-def test_ids_at_the_borders_of_what_is_exact_are_all_different():
+def test_message_ids_at_the_bounds_of_exact_encoding_are_distinct():
     borders = [(p, o) for p in (0, 1, 2**18 - 2, 2**18 - 1, 2**18, 2**62)
                for o in (0, 1, 2**44 - 1, 2**44, 2**62)]  # fmt: skip
 
@@ -324,7 +324,7 @@ def test_messages_are_handed_out_as_they_were_sent():
     assert picked[1:] == (7, len(data) + 4, 2)
 
 
-def test_what_lies_before_the_offset_is_passed_over():
+def test_messages_before_the_offset_are_skipped():
     assert [bytes(each.data) for each in pick(many(5, 10), 13).messages] == [b"body 3", b"body 4"]
     assert pick(many(5, 10), 99)[1:] == (99, 0, 0)
 
@@ -359,7 +359,7 @@ def test_an_entry_that_was_emptied_hands_nothing_out():
     [(8, b"\x7f\xff\xff\xff"), (8, b"\0\0\0\0"), (8, b"\xff\xff\xff\xff"), (16, b"\1"), (21, b"\1"),
      (61, b"\2"), (63, b"\xff\xff"), (8, pack(">i", 70))],
 )  # fmt: skip
-def test_what_does_not_fit_is_an_error(at: int, value: bytes):
+def test_inconsistent_entry_raises_entry_error(at: int, value: bytes):
     octets = bytearray(placed(0))
     octets[at : at + len(value)] = value
     for twin in TWINS:

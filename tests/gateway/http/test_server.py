@@ -64,7 +64,7 @@ def test_health_is_503_while_it_does_not_serve(state):
     assert state == response.json()["state"]
 
 
-def test_metrics_are_read_when_asked_for():
+def test_metrics_are_gathered_per_request():
     reads = []
 
     def gather():

@@ -22,7 +22,7 @@ def test_every_row_names_its_resource_and_operation(row):
 
 
 @ROWS
-def test_what_is_served_is_declared(row):
+def test_served_versions_are_in_the_message_tables(row):
     assert (row.request, row.response) == MESSAGES[row.key]
     for version in range(row.served[0], row.served[1] + 1):
         assert version in table(row.request)
@@ -38,7 +38,7 @@ def test_every_served_version_has_a_codec(row):
 
 
 @ROWS
-def test_what_is_outside_the_range_is_not_served(row):
+def test_versions_outside_the_range_are_not_served(row):
     assert apis.find_api(row.key << 16 | row.served[1] + 1) is None
     assert apis.find_api(row.key << 16 | 0xFFFF) is None
     if row.served[0]:
@@ -53,7 +53,7 @@ def test_keys_are_unique_and_no_request_of_brokers_is_served():
     assert not INTERNAL & set(keys)
 
 
-def test_api_versions_tells_the_table():
+def test_api_versions_matches_the_table():
     listed = {
         each.api_key: (each.min_version, each.max_version) for each in apis.advertised_versions()
     }

@@ -320,7 +320,7 @@ async def test_requests_are_counted_by_their_key():
 
 
 @on_loop
-async def test_what_became_ready_behind_a_commit_leaves_with_it():
+async def test_responses_after_a_pending_commit_are_sent_in_order():
     async with Rig() as rig:
         rig.topic("t")
         peer = rig.peer()

@@ -31,7 +31,7 @@ def in_our_rooms(kind: type) -> bool:
 
 
 @pytest.mark.parametrize("kind", [k for k in EVERY if in_our_rooms(k)], ids=lambda k: k.__name__)
-def test_every_error_has_a_code_of_its_own_or_of_a_base_that_says_something(kind):
+def test_every_error_has_its_own_code_or_that_of_a_specific_base(kind):
     if kind is broker.AccessDenied:
         return  # the resource decides: see below
     known = next(base for base in kind.__mro__ if base in CODES)
@@ -57,7 +57,7 @@ def test_a_denied_cluster_is_31():
     assert to_error_code(broker.AccessDenied(Operation.CREATE, CLUSTER)) == 31
 
 
-def test_what_handlers_catch_is_what_the_table_knows():
+def test_expected_exceptions_cover_the_error_table():
     assert all(any(issubclass(kind, root) for root in EXPECTED) for kind in CODES)
 
 

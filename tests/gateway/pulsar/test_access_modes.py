@@ -44,7 +44,7 @@ async def test_exclusive_is_refused_beside_others():
 
 
 @on_loop
-async def test_waiting_for_exclusive_is_told_twice():
+async def test_wait_for_exclusive_sends_producer_success_twice():
     """PIP-68: producer_ready false first, and true when its turn has come."""
     async with Rig() as rig:
         rig.topic("t")
@@ -119,7 +119,7 @@ async def test_the_epoch_of_a_topic_goes_with_it():
 
 
 @on_loop
-async def test_who_comes_again_with_its_epoch_is_let_in():
+async def test_returning_producer_is_admitted_with_its_epoch():
     async with Rig() as rig:
         rig.topic("t")
         peer, other = await rig.connected(), await rig.connected()

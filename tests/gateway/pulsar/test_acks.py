@@ -83,7 +83,7 @@ async def test_a_cumulative_ack_acks_through_the_end_of_the_entry(kind):
 
 
 @on_loop
-async def test_a_set_of_acks_says_what_is_left_of_a_batch():
+async def test_ack_set_contains_the_remaining_messages_of_a_batch():
     """Bit i = batch index i, 1 = not acked; 10 messages, index 3 acked = 1015."""
     async with Rig() as rig:
         rig.topic("t")
@@ -122,7 +122,7 @@ async def test_a_cumulative_ack_may_end_inside_of_a_batch():
 
 
 @on_loop
-async def test_what_another_consumer_has_may_be_acked():
+async def test_messages_of_another_consumer_can_be_acked():
     async with Rig() as rig:
         rig.topic("t")
         await fill(rig, b"0", b"1")
@@ -137,7 +137,7 @@ async def test_what_another_consumer_has_may_be_acked():
 
 
 @on_loop
-async def test_what_no_client_has_may_be_acked_also_where_it_is_in_a_segment():
+async def test_undelivered_messages_in_segments_can_be_acked():
     async with Rig() as rig:
         rig.topic("t")
         await fill_batch(rig, b"0", b"1", b"2")
@@ -204,7 +204,7 @@ async def test_an_ack_that_the_disk_does_not_keep_is_not_confirmed():
     ],
 )
 @on_loop
-async def test_what_cannot_be_acked_is_refused(kind, fields, entries, code):
+async def test_invalid_ack_is_refused(kind, fields, entries, code):
     async with Rig() as rig:
         rig.topic("t")
         await fill_batch(rig, b"0", b"1", b"2")
@@ -264,7 +264,7 @@ async def test_ids_of_another_ledger_are_refused():
 
 
 @on_loop
-async def test_an_ack_of_nobody_is_an_error_where_an_answer_is_wanted():
+async def test_ack_of_an_unknown_consumer_is_an_error_if_a_response_is_requested():
     async with Rig() as rig:
         rig.topic("t")
         peer = await rig.connected()
@@ -308,7 +308,7 @@ async def test_properties_of_an_ack_are_taken():
 
 
 @on_loop
-async def test_an_ack_of_what_is_gone_is_passed_over():
+async def test_ack_of_a_removed_message_is_ignored():
     async with Rig() as rig:
         topic = rig.topic("t")
         await fill(rig, b"0", b"1", b"2")

@@ -28,7 +28,7 @@ from trilogue.wire.pulsar.errors import ServerError
 
 
 @on_loop
-async def test_what_is_deleted_while_no_client_has_it_is_not_looked_for_for_ever():
+async def test_redelivery_skips_deleted_messages():
     """Its subscription may know of that before those do who hand out."""
     async with Rig() as rig:
         topic = rig.topic("t")
@@ -78,7 +78,7 @@ async def test_a_reader_that_sought_twice_has_its_whole_time_to_come_again():
 
 
 @on_loop
-async def test_of_many_failover_consumers_only_those_hear_of_a_change_whom_it_concerns():
+async def test_active_consumer_change_is_sent_to_affected_consumers_only():
     async with Rig() as rig:
         rig.topic("t")
         peer = await rig.connected()
@@ -157,7 +157,7 @@ async def test_of_a_batch_whose_head_was_deleted_the_rest_is_acked(flushed):
 
 
 @on_loop
-async def test_who_does_not_read_is_not_asked_for_more_within_a_turn_either():
+async def test_requests_of_a_stuck_peer_wait_within_one_loop_iteration():
     """A list of topics may be large, and a hundred requests for it may come at once."""
     async with Rig() as rig:
         for number in range(100):
@@ -175,7 +175,7 @@ async def test_who_does_not_read_is_not_asked_for_more_within_a_turn_either():
 
 
 @on_loop
-async def test_nobody_makes_another_producers_messages_look_like_repetitions():
+async def test_producer_cannot_send_with_the_name_of_another_producer():
     """De-duplication goes by the name in the message: it must be that of the one who sends it."""
     async with Rig() as rig:
         rig.topic("t", pulsar_deduplication="true")
@@ -193,7 +193,7 @@ async def test_nobody_makes_another_producers_messages_look_like_repetitions():
 
 
 @on_loop
-async def test_what_producers_and_consumers_say_of_themselves_is_bounded_in_all():
+async def test_total_metadata_of_producers_and_consumers_is_limited():
     async with Rig() as rig:
         rig.topic("t")
         peer = await rig.connected()
@@ -237,7 +237,7 @@ async def test_one_ack_may_name_as_many_messages_as_an_application_took_at_once(
 
 @pytest.mark.parametrize("durable", [True, False])
 @on_loop
-async def test_who_acks_what_was_deleted_meanwhile_has_it_no_more(durable):
+async def test_ack_of_deleted_messages_reduces_the_unacked_count(durable):
     """It would count against what a consumer may have unacked as long as it lives."""
     async with Rig() as rig:
         topic = rig.topic("t")

@@ -23,7 +23,7 @@ def keyed(value: bytes) -> bytes:
 
 @pytest.mark.parametrize("flushed", [False, True])
 @on_loop
-async def test_what_a_transaction_aborted_takes_no_ones_place(flushed):
+async def test_aborted_message_replaces_no_message_of_its_key(flushed):
     async with Rig() as rig:
         topic = rig.topic("t")
         plog = topic.partitions[0].log

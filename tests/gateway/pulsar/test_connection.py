@@ -41,7 +41,7 @@ def test_anything_before_connect_ends_the_connection(kind, caplog):
     "kind",
     [row.field for row in COMMANDS if row.sender is Sender.BROKER],
 )
-def test_what_only_brokers_say_ends_the_connection(kind, caplog):
+def test_command_of_brokers_ends_the_connection(kind, caplog):
     @on_loop
     async def scenario():
         async with Rig() as rig:
@@ -286,7 +286,7 @@ async def test_a_peer_that_does_not_read_gets_no_more_and_is_not_read():
 
 @pytest.mark.parametrize("waiting", [False, True])
 @on_loop
-async def test_consumers_are_told_when_there_is_room_again(waiting):
+async def test_consumers_are_notified_when_the_connection_is_writable(waiting):
     async with Rig() as rig:
         peer = await rig.connected()
         reported = []
@@ -311,7 +311,7 @@ async def test_consumers_are_told_when_there_is_room_again(waiting):
 
 
 @on_loop
-async def test_a_drain_confirms_what_is_in_flight_and_sends_clients_elsewhere():
+async def test_drain_acknowledges_messages_in_flight_and_closes_producers():
     """Protocol, CloseProducer: sent by a broker that "is being restarted"."""
     async with Rig() as rig:
         rig.topic("t")
@@ -336,7 +336,7 @@ async def test_any_method_of_authentication_is_accepted_while_there_is_none():
 
 
 @on_loop
-async def test_fields_of_a_proxy_are_for_anybody_while_there_is_no_authentication():
+async def test_proxy_fields_are_accepted_without_authentication():
     """Protocol, Connect: `proxy_version` is for proxyRoles only "when authentication and
     authorization are enabled in the broker"; `original_principal` likewise."""
     async with Rig() as rig:
@@ -350,7 +350,7 @@ def test_every_row_names_its_resource_and_operation():
         assert row.field == {each.type: each.field for each in COMMANDS}[row.type]
 
 
-def test_what_clients_may_send_is_served():
+def test_every_client_command_is_served():
     """What is left out is named, with its reason."""
     later = {"authResponse": "we never challenge", "getSchema": "", "getOrCreateSchema": ""}
     sent = {row.field for row in COMMANDS if row.sender in {Sender.CLIENT, Sender.BOTH}}

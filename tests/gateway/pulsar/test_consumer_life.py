@@ -41,7 +41,7 @@ def cursor(rig: Rig, topic: str = "t", name: str = "s") -> Cursor | None:
 
 
 @on_loop
-async def test_messages_come_as_far_as_they_were_asked_for():
+async def test_messages_are_sent_up_to_the_permits():
     """Protocol, flow control: "the client needs to give permission to the broker"."""
     async with Rig() as rig:
         rig.topic("t")
@@ -103,7 +103,7 @@ async def test_a_flow_for_a_consumer_that_is_gone_is_passed_over():
 
 
 @on_loop
-async def test_messages_given_back_come_again_and_say_how_often():
+async def test_redelivered_messages_have_a_redelivery_count():
     async with Rig() as rig:
         rig.topic("t")
         await fill(rig, b"0", b"1", b"2")
@@ -143,7 +143,7 @@ async def test_an_epoch_is_echoed_and_raised():
 
 
 @on_loop
-async def test_what_a_lost_consumer_had_goes_to_the_others_first():
+async def test_messages_of_a_lost_consumer_are_redelivered_to_others_first():
     async with Rig() as rig:
         rig.topic("t")
         await fill(rig, *[b"x"] * 4)
@@ -177,7 +177,7 @@ async def test_closing_a_consumer_is_answered_and_ends_its_messages():
 
 
 @on_loop
-async def test_closing_what_is_not_there_succeeds():
+async def test_close_of_an_unknown_consumer_succeeds():
     """As on a real broker."""
     async with Rig() as rig:
         peer = await rig.connected()
@@ -199,7 +199,7 @@ async def test_unsubscribing_deletes_the_subscription():
 
 
 @on_loop
-async def test_nobody_unsubscribes_others_unless_by_force():
+async def test_unsubscribe_with_other_consumers_requires_force():
     async with Rig() as rig:
         rig.topic("t")
         peer, other = await rig.connected(), await rig.connected()
@@ -232,7 +232,7 @@ async def test_a_subscription_that_was_made_again_has_none_of_the_old_ones_consu
 
 
 @on_loop
-async def test_unsubscribing_nobody_is_an_error():
+async def test_unsubscribe_of_an_unknown_consumer_is_an_error():
     async with Rig() as rig:
         peer = await rig.connected()
 
@@ -257,7 +257,7 @@ async def test_a_topic_that_is_deleted_sends_its_consumers_off():
 
 
 @on_loop
-async def test_the_end_of_a_terminated_topic_is_told_when_all_is_acked():
+async def test_reached_end_of_topic_is_sent_when_all_messages_are_acked():
     """Protocol, ReachedEndOfTopic: the topic was terminated and everything was acked."""
     async with Rig() as rig:
         topic = rig.topic("t")
@@ -282,7 +282,7 @@ async def test_the_end_of_a_terminated_topic_is_told_when_all_is_acked():
 
 
 @on_loop
-async def test_clients_to_whom_the_end_is_nonsense_are_not_told_of_it():
+async def test_reached_end_of_topic_is_not_sent_to_go_clients():
     """Apache's Go client cuts the connection, connects again, and would get the command again."""
     async with Rig() as rig:
         topic = rig.topic("t")
@@ -302,7 +302,7 @@ async def test_clients_to_whom_the_end_is_nonsense_are_not_told_of_it():
 
 
 @on_loop
-async def test_stats_tell_what_a_consumer_is_doing():
+async def test_consumer_stats_describe_the_consumer():
     """Protocol, ConsumerStats."""
     async with Rig() as rig:
         rig.topic("t")
@@ -322,7 +322,7 @@ async def test_stats_tell_what_a_consumer_is_doing():
 
 
 @on_loop
-async def test_stats_of_nobody_are_an_error_in_their_own_answer():
+async def test_consumer_stats_of_an_unknown_consumer_contain_an_error():
     """Protocol, ConsumerStatsResponse: error_code and error_message."""
     async with Rig() as rig:
         peer = await rig.connected()

@@ -135,7 +135,7 @@ async def test_a_subscription_with_too_much_unacked_waits():
 
 
 @on_loop
-async def test_limits_that_change_hold_for_who_is_connected():
+async def test_changed_limits_apply_to_connected_consumers():
     async with Rig() as rig:
         rig.topic("t")
         peer = await rig.connected()
@@ -163,7 +163,7 @@ async def test_a_message_waits_for_its_time():
 
 
 @on_loop
-async def test_messages_do_not_wait_where_the_policy_says_so():
+async def test_inactive_delayed_delivery_policy_sends_messages_at_once():
     async with Rig() as rig:
         await rig.policies("public/default", delayedDelivery={"active": False, "tickTime": 1000})
         rig.topic("t")

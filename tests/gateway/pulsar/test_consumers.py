@@ -66,7 +66,7 @@ async def test_every_type_gets_all_messages_in_order(kind):
 
 
 @on_loop
-async def test_messages_say_which_partition_they_are_of():
+async def test_message_ids_contain_the_partition():
     async with Rig() as rig:
         rig.topic("t", 3)
         await fill(rig, b"a", topic="t-partition-2")
@@ -92,7 +92,7 @@ async def test_a_topic_is_made_by_subscribing_unless_the_client_forbids_it():
 
 
 @on_loop
-async def test_who_may_not_read_gets_no_consumer():
+async def test_subscribe_without_permission_is_denied():
     async with Rig() as rig:
         rig.topic("t")
         rig.rules.deny(Operation.READ, ResourceKind.TOPIC, "public/default/t")
@@ -105,7 +105,7 @@ async def test_who_may_not_read_gets_no_consumer():
 
 
 @on_loop
-async def test_an_exclusive_subscription_has_one_consumer_and_tells_the_second_so():
+async def test_exclusive_subscription_refuses_a_second_consumer():
     async with Rig() as rig:
         rig.topic("t")
         first, second = await rig.connected(), await rig.connected()
@@ -120,7 +120,7 @@ async def test_an_exclusive_subscription_has_one_consumer_and_tells_the_second_s
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 @pytest.mark.parametrize("other", KINDS.values(), ids=KINDS)
 @on_loop
-async def test_types_do_not_mix_while_somebody_is_connected(kind, other):
+async def test_subscription_type_cannot_change_while_a_consumer_is_connected(kind, other):
     if kind == other:
         return
     async with Rig() as rig:
@@ -182,7 +182,7 @@ async def test_a_close_followed_at_once_by_a_subscribe_is_served_in_order():
 
 @pytest.mark.parametrize(("position", "expected"), [(EARLIEST, [0, 1, 2]), (LATEST, [2])])
 @on_loop
-async def test_a_new_subscription_begins_where_it_is_told_to(position, expected):
+async def test_new_subscription_starts_at_its_initial_position(position, expected):
     """docs/reference/wire/pulsar.md: initialPosition (field 13)."""
     async with Rig() as rig:
         rig.topic("t")
@@ -342,7 +342,7 @@ async def test_a_subscription_has_a_name():
 
 
 @on_loop
-async def test_what_a_consumer_says_of_itself_is_bounded():
+async def test_size_of_consumer_metadata_is_limited():
     async with Rig() as rig:
         rig.topic("t")
         peer = await rig.connected()
@@ -396,7 +396,7 @@ async def test_sticky_ranges_get_the_keys_that_clients_expect():
 
 
 @on_loop
-async def test_failover_consumers_are_told_who_is_active():
+async def test_failover_consumers_receive_active_consumer_changes():
     """Protocol, Subscribe: consumers are sorted by name, and the first is the master."""
     async with Rig() as rig:
         rig.topic("t")

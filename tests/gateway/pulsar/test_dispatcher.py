@@ -128,7 +128,7 @@ async def test_messages_come_from_segments_and_from_memory_alike(kind):
 
 
 @on_loop
-async def test_what_is_given_back_is_read_again_from_a_segment():
+async def test_redelivered_messages_are_read_from_a_segment():
     async with Rig() as rig:
         rig.topic("t")
         await fill(rig, *(b"%d" % number for number in range(10)))
@@ -183,7 +183,7 @@ async def test_a_turn_hands_out_so_much_and_then_others_have_theirs():
 
 
 @on_loop
-async def test_who_does_not_read_gets_no_more_and_the_others_go_on():
+async def test_stuck_consumer_gets_no_more_messages_and_the_others_continue():
     async with Rig() as rig:
         rig.topic("t")
         stuck, other = await rig.connected(), await rig.connected()
@@ -256,7 +256,7 @@ async def test_nothing_of_an_aborted_or_open_transaction_is_seen(flushed):
 
 
 @on_loop
-async def test_what_retention_took_is_passed():
+async def test_dispatch_skips_messages_removed_by_retention():
     async with Rig() as rig:
         topic = rig.topic("t")
         await fill(rig, *[b"x"] * 10)
@@ -303,7 +303,7 @@ async def test_chunks_of_one_message_go_to_one_consumer():
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("flushed", [False, True])
 @on_loop
-async def test_what_kafka_clients_wrote_is_converted(kind, flushed):
+async def test_kafka_batches_are_converted(kind, flushed):
     async with Rig() as rig:
         topic = rig.topic("t")
         topic.partitions[0].append(memoryview(kafka_batch("a", "b", "c")), now_ms=rig.now_ms)
@@ -345,7 +345,7 @@ async def test_large_conversions_leave_the_loop():
 
 
 @on_loop
-async def test_what_cannot_be_converted_is_counted_and_passed(caplog):
+async def test_unconvertible_messages_are_skipped_and_counted(caplog):
     async with Rig(pulsar=PulsarSettings(message_bytes_max=65_536)) as rig:
         topic = rig.topic("t")
         topic.partitions[0].append(

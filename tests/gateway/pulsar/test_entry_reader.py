@@ -11,7 +11,7 @@ from trilogue.gateway.pulsar.entry_reader import EntryRange, read_entries
 
 @quick_or_not
 @on_loop
-async def test_only_what_is_quick_is_converted_on_the_loop(written, leaves):
+async def test_only_cheap_conversions_run_on_the_loop(written, leaves):
     async with Rig() as rig:
         partition = rig.topic("t").partitions[0]
         partition.append(memoryview(written), now_ms=rig.now_ms)

@@ -28,7 +28,7 @@ EVERY = [
 
 
 @pytest.mark.parametrize("kind", EVERY, ids=lambda kind: kind.__name__)
-def test_every_error_has_a_code_of_its_own_or_of_a_base_that_says_something(kind):
+def test_every_error_has_its_own_code_or_that_of_a_specific_base(kind):
     known = next(base for base in kind.__mro__ if base in CODES)
 
     assert known is not broker.BrokerError or kind is broker.BrokerError
@@ -46,9 +46,9 @@ def test_every_error_has_a_code_of_its_own_or_of_a_base_that_says_something(kind
         (PulsarProtocolError(ServerError.ConsumerBusy, "no"), ServerError.ConsumerBusy),
     ],
 )
-def test_clients_are_told_what_they_act_upon(problem, code):
+def test_errors_have_codes_that_clients_handle(problem, code):
     assert code_of(problem) == code
 
 
-def test_what_handlers_catch_is_what_the_table_knows():
+def test_expected_exceptions_cover_the_error_table():
     assert all(any(issubclass(kind, root) for root in EXPECTED) for kind in CODES)

@@ -274,7 +274,7 @@ def test_an_answer_without_a_challenge_ends_the_connection():
     original=st.text(max_size=10),
     original_data=st.text(max_size=30),
 )
-def test_no_bytes_log_anyone_in(method, data, original, original_data):
+def test_random_credentials_are_refused(method, data, original, original_data):
     @on_loop
     async def scenario():
         async with Secured() as rig:

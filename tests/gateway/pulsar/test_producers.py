@@ -115,7 +115,7 @@ async def test_for_a_taken_name_the_holder_is_pinged_to_see_whether_it_is_alive(
 
 
 @on_loop
-async def test_a_holder_that_is_alive_keeps_its_name_however_often_it_is_asked():
+async def test_live_producer_keeps_its_name_against_repeated_claims():
     async with Rig() as rig:
         rig.topic("t")
         peer, other = await rig.connected(), await rig.connected()
@@ -218,7 +218,7 @@ async def test_a_producer_that_is_closed_before_it_was_made_gets_no_answer():
 
 
 @on_loop
-async def test_closing_what_is_not_there_is_an_error_unless_it_was_a_moment_ago():
+async def test_close_of_an_unknown_producer_is_an_error_unless_recently_closed():
     async with Rig() as rig:
         rig.topic("t")
         peer = await rig.connected()
@@ -266,7 +266,7 @@ async def test_a_topic_is_made_by_a_producer_that_names_it():
 
 
 @on_loop
-async def test_two_who_name_a_new_topic_at_once_make_it_once():
+async def test_concurrent_producers_create_a_new_topic_once():
     async with Rig() as rig:
         peer = await rig.connected()
         for number in (1, 2):
@@ -312,7 +312,7 @@ async def test_nothing_is_made_where_the_node_does_not_allow_it():
 
 
 @on_loop
-async def test_who_may_not_write_gets_an_error():
+async def test_producer_without_permission_is_denied():
     """Protocol, Producer: "the broker will first verify that this particular client is authorized
     to publish on the topic"."""
     async with Rig() as rig:
@@ -334,7 +334,7 @@ async def test_producers_of_a_topic_are_limited():
 
 
 @on_loop
-async def test_what_producers_say_about_themselves_is_limited():
+async def test_size_of_producer_metadata_is_limited():
     async with Rig() as rig:
         rig.topic("t")
         peer = await rig.connected()
@@ -421,7 +421,7 @@ async def test_a_returning_producer_learns_what_it_has_written_where_repeats_are
 
 
 @on_loop
-async def test_a_deleted_topics_producers_are_told():
+async def test_deleted_topic_closes_its_producers():
     async with Rig() as rig:
         rig.topic("t")
         peer = await rig.connected()
@@ -437,7 +437,7 @@ async def test_a_deleted_topics_producers_are_told():
 
 
 @on_loop
-async def test_the_producers_of_a_topic_that_ends_are_told_and_none_comes_after():
+async def test_terminated_topic_closes_its_producers_and_refuses_new_ones():
     async with Rig() as rig:
         topic = rig.topic("t")
         peer = await rig.connected()
@@ -451,7 +451,7 @@ async def test_the_producers_of_a_topic_that_ends_are_told_and_none_comes_after(
 
 
 @on_loop
-async def test_what_was_sent_before_the_broker_closes_is_confirmed_first():
+async def test_receipts_are_sent_before_close_producer():
     async with Rig() as rig:
         topic = rig.topic("t")
         peer = await rig.connected()

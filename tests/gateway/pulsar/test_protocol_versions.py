@@ -40,7 +40,7 @@ async def test_a_newer_client_is_answered_with_what_we_know():
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_client_below_the_minimum_is_told_and_cut(version):
+def test_client_below_the_minimum_version_is_refused_and_disconnected(version):
     """Protocol, Connect: "Broker might be enforcing a minimum version"."""
 
     @on_loop
@@ -92,7 +92,7 @@ def test_commands_that_a_client_does_not_know_are_not_sent_to_it(version):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_producer_that_the_broker_closes_is_told_so_or_loses_the_connection(version):
+def test_closing_a_producer_sends_close_producer_or_ends_the_connection(version):
     """Protocol, CloseProducer: clients since protocol version 5 keep the TCP connection."""
 
     @on_loop

@@ -63,7 +63,7 @@ async def test_a_schema_is_given_back_as_it_came():
 
 
 @on_loop
-async def test_what_is_not_there_is_said_in_the_answer():
+async def test_missing_schema_is_reported_in_the_response():
     async with Rig() as rig:
         rig.topic("t")
         peer = await rig.connected()
@@ -94,7 +94,7 @@ async def test_a_schema_is_created_once():
 
 
 @on_loop
-async def test_many_who_create_at_once_get_versions_of_their_own():
+async def test_concurrent_schemas_get_distinct_versions():
     async with Rig() as rig:
         rig.topic("t", pulsar_schemaCompatibilityStrategy='"ALWAYS_COMPATIBLE"')
         peers = [await rig.connected() for _ in range(5)]
@@ -117,7 +117,7 @@ async def test_many_who_create_at_once_get_versions_of_their_own():
 
 
 @on_loop
-async def test_what_does_not_fit_is_incompatible_schema():
+async def test_incompatible_schema_returns_incompatible_schema():
     async with Rig() as rig:
         rig.topic("t")
         peer = await rig.connected()
@@ -136,7 +136,7 @@ async def test_what_does_not_fit_is_incompatible_schema():
 
 
 @on_loop
-async def test_who_names_no_schema_makes_none():
+async def test_producer_without_schema_creates_none():
     async with Rig() as rig:
         rig.topic("t")
         peer = await rig.connected()
@@ -192,7 +192,7 @@ async def test_a_consumer_that_names_bytes_is_checked_as_any_other():
 
 
 @on_loop
-async def test_versions_from_before_a_deletion_are_not_told():
+async def test_schema_versions_before_a_deletion_are_not_returned():
     """As a real broker; the next schema has the next number all the same."""
     async with Rig() as rig:
         topic = rig.topic("t")
@@ -211,7 +211,7 @@ async def test_versions_from_before_a_deletion_are_not_told():
 
 
 @on_loop
-async def test_who_takes_any_schema_is_not_checked():
+async def test_auto_consume_schema_is_not_checked():
     """AUTO_CONSUME, sent since protocol version 21, is no schema of its own."""
     async with Rig() as rig:
         rig.topic("t")

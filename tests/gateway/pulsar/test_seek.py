@@ -96,7 +96,7 @@ async def test_a_seek_to_an_end(message_id, expected):
 
 
 @on_loop
-async def test_a_seek_into_a_batch_says_what_of_it_is_over():
+async def test_seek_into_a_batch_sends_its_ack_set():
     """Seen with a real broker: the set comes back in MESSAGE."""
     async with Rig() as rig:
         await filled(rig)
@@ -184,7 +184,7 @@ async def test_acks_and_demand_that_cross_a_seek_do_nothing():
 
 
 @on_loop
-async def test_nobody_joins_while_a_subscription_is_moved():
+async def test_subscribe_during_a_seek_is_refused_or_closed():
     async with Rig() as rig:
         await filled(rig)
         peer, other = await rig.connected(), await rig.connected()
@@ -331,7 +331,7 @@ async def test_the_last_message_of_a_kafka_batch():
 
 
 @on_loop
-async def test_what_retention_took_is_no_last_message():
+async def test_last_message_id_is_minus_one_after_retention():
     async with Rig() as rig:
         await filled(rig)
         peer = await rig.connected()
@@ -355,7 +355,7 @@ async def test_what_retention_took_is_no_last_message():
         (130, [(1, 130)], (1,)),
     ],
 )
-def test_sets_of_acks_are_words_with_ones_for_what_is_left(count, acked, words):
+def test_ack_set_words_have_ones_for_remaining_messages(count, acked, words):
     """docs/reference/wire/pulsar.md: little word first, zeros at the end are left out."""
     missing, at = [], 0
     for start, end in [*acked, (count, count)]:
@@ -382,7 +382,7 @@ def test_sets_of_acks_come_back(count, left, base):
 
 
 @given(st.integers(1, 200), st.lists(st.integers(-(1 << 63), (1 << 63) - 1), max_size=8))
-def test_any_words_say_something_about_the_entry_alone(count, words):
+def test_any_ack_set_decodes_within_its_entry(count, words):
     acked = decode_acked_ranges(5, 5 + count, words)
 
     assert all(5 <= start < end <= 5 + count for start, end in acked)

@@ -132,7 +132,7 @@ async def test_a_damaged_message_is_an_error_and_the_connection_stays():
     ],
     ids=["no section", "cut", "sequences", "no messages", "too many messages"],
 )
-def test_what_cannot_be_stored_is_reported(fields, code):
+def test_invalid_send_returns_send_error(fields, code):
     @on_loop
     async def scenario():
         async with Rig() as rig:

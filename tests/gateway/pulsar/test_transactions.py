@@ -103,7 +103,7 @@ async def test_a_client_finds_the_coordinator_without_a_topic():
 
 
 @on_loop
-async def test_consumers_get_what_is_committed_in_the_order_of_offsets():
+async def test_consumers_receive_committed_messages_in_offset_order():
     async with Rig() as rig, a_producer(rig) as peer:
         reader = await rig.connected()
         await subscribe(reader)
@@ -240,7 +240,7 @@ async def test_a_cumulative_ack_excludes_other_transactions():
 
 
 @on_loop
-async def test_what_a_transaction_acked_no_other_consumer_gets():
+async def test_messages_acked_in_a_transaction_are_not_redelivered():
     async with Rig() as rig:
         rig.topic("t")
         await fill(rig, b"0", b"1", b"2")
@@ -330,7 +330,7 @@ async def test_acks_of_a_transaction_are_bounded():
 
 
 @on_loop
-async def test_only_who_began_a_transaction_may_use_it():
+async def test_only_the_owner_uses_a_transaction():
     async with Rig() as rig:
         rig.topic("t")
         mallory, alice = await rig.connected(), await rig.connected()
@@ -362,7 +362,7 @@ async def test_only_who_began_a_transaction_may_use_it():
 
 
 @on_loop
-async def test_what_is_added_needs_its_own_rights():
+async def test_add_to_transaction_requires_permission_for_topic_and_subscription():
     async with Rig() as rig:
         rig.topic("t")
         peer = await rig.connected()
@@ -484,7 +484,7 @@ async def test_kafka_joins_a_pulsar_transaction_and_never_begins_one():
 
 
 @on_loop
-async def test_what_a_transaction_contains_may_be_larger_than_a_fact():
+async def test_transaction_may_be_larger_than_a_fact():
     """The decision has none of it, so a restart keeps what earlier facts have."""
     async with Rig() as rig, a_producer(rig):
         kafka = rig.broker.transactions

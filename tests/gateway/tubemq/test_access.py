@@ -79,7 +79,7 @@ def test_every_method_of_clients_is_walked():
 
 @pytest.mark.parametrize("name", FIELDS)
 @on_loop
-async def test_who_shows_nothing_is_refused_by_every_method(name):
+async def test_every_method_refuses_unauthenticated_requests(name):
     async with rig() as server:
         server.topic("demo")
 
@@ -180,7 +180,7 @@ def at_broker(rig: Rig, user: str, secret: bytes, nonce: int) -> dict[str, Any]:
 
 
 @on_loop
-async def test_nobody_speaks_for_the_consumer_of_another_user():
+async def test_requests_for_the_consumer_of_another_user_are_denied():
     """A user who knows the id could move the group, or take partitions from the consumer."""
     users = {"alice": SECRET, "bob": b"builder"}
     async with Rig(users=users, demands=AuthenticationSettings(ALL_ROLES)) as server:
@@ -198,7 +198,7 @@ async def test_nobody_speaks_for_the_consumer_of_another_user():
 
 
 @on_loop
-async def test_who_shows_nothing_is_not_told_who_reads():
+async def test_unauthenticated_client_does_not_learn_the_partition_owner():
     async with rig() as server:
         server.topic("demo")
         hers = PartitionConsumer(server.broker_peer())

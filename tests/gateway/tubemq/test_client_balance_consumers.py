@@ -55,7 +55,7 @@ class Client:
 
 
 @on_loop
-async def test_who_registers_hears_where_the_broker_is_and_requests_partitions():
+async def test_registration_returns_the_broker_and_meta_the_partitions():
     async with Rig() as rig:
         rig.topic("demo", 3)
         client = Client(rig, "a")
@@ -72,7 +72,7 @@ async def test_who_registers_hears_where_the_broker_is_and_requests_partitions()
 
 
 @on_loop
-async def test_lists_come_only_to_who_has_other_numbers():
+async def test_lists_are_sent_only_for_outdated_ids():
     async with Rig() as rig:
         rig.topic("demo", 3)
         client = Client(rig, "a")
@@ -122,7 +122,7 @@ async def test_a_group_that_is_kept_out_hears_so_with_its_next_heartbeat():
 
 
 @on_loop
-async def test_a_topic_that_may_not_be_read_has_the_status_that_says_so():
+async def test_topic_without_subscribe_has_status_0():
     async with Rig() as rig:
         topic = rig.topic("demo", 1)
         client = Client(rig, "a")
@@ -150,7 +150,7 @@ async def test_a_topic_that_may_not_be_read_has_the_status_that_says_so():
     ],
 )
 @on_loop
-async def test_who_may_be_the_second(fields, code):
+async def test_second_registration_must_match_the_first(fields, code):
     async with Rig() as rig:
         rig.topic("demo", 2)
         await Client(rig, "a", 2, 0).register()
@@ -176,7 +176,7 @@ async def test_both_kinds_do_not_mix():
 
 
 @on_loop
-async def test_source_count_zero_counts_nobody():
+async def test_source_count_zero_requires_no_count():
     async with Rig() as rig:
         rig.topic("demo", 2)
 
@@ -186,7 +186,7 @@ async def test_source_count_zero_counts_nobody():
 
 
 @on_loop
-async def test_what_it_reports_is_shown_to_administrators():
+async def test_reported_partitions_are_in_the_group_view():
     async with Rig() as rig:
         rig.topic("demo", 3)
         client = Client(rig, "a")
@@ -213,7 +213,7 @@ async def test_a_report_that_is_none_is_refused(text):
 
 
 @on_loop
-async def test_flow_control_is_told_where_there_is_any():
+async def test_flow_control_is_sent_if_set():
     async with Rig() as rig:
         rig.topic("demo", 3)
         flow = FlowControlText(7, FLOW, holds=True)
@@ -231,7 +231,7 @@ async def test_flow_control_is_told_where_there_is_any():
 
 
 @on_loop
-async def test_who_is_not_there_must_register():
+async def test_unknown_consumer_gets_411():
     async with Rig(tube=TubeSettings(consumer_timeout_s=5)) as rig:
         rig.topic("demo", 3)
         client = Client(rig, "a")

@@ -90,7 +90,7 @@ async def test_an_envelope_that_is_none_is_fatal_under_its_serial_number():
         assert response.text.startswith("IPC server unable to read call parameters:")
 
 
-def test_who_sends_nothing_but_nonsense_is_said_once_and_sent_away(caplog):
+def test_undecodable_requests_are_logged_once_and_end_the_connection(caplog):
     @on_loop
     async def scenario():
         async with Rig() as rig:
@@ -408,7 +408,7 @@ async def test_with_much_in_flight_a_connection_is_not_read():
 
 
 @on_loop
-async def test_a_drain_answers_what_is_in_flight_and_closes():
+async def test_drain_answers_requests_in_flight_and_closes():
     async with Rig() as rig:
         rig.topic("demo")
         peer = rig.broker_peer()
@@ -432,7 +432,7 @@ async def test_an_idle_connection_is_cut():
 
 
 @on_loop
-async def test_what_is_larger_than_a_request_can_be_ends_the_connection():
+async def test_oversized_request_ends_the_connection():
     async with Rig(tube=TubeSettings(request_bytes_max=10_000)) as rig:
         peer = rig.broker_peer()
         peer.send_request(

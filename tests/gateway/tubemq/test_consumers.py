@@ -135,7 +135,7 @@ class TestComingAndGoing:
             assert two.has == two.infos(2, 3)
 
     @on_loop
-    async def test_who_stays_takes_over_with_its_next_heartbeat_after_a_close(self):
+    async def test_remaining_consumer_gets_partitions_at_its_next_heartbeat_after_a_close(self):
         async with Rig() as rig:
             one, two = await both(rig)
 
@@ -146,7 +146,7 @@ class TestComingAndGoing:
             assert sorted(one.has) == one.infos(0, 1, 2, 3)
 
     @on_loop
-    async def test_who_is_silent_for_a_session_is_taken_over_from(self):
+    async def test_partitions_of_an_expired_consumer_are_reassigned(self):
         async with Rig(tube=TubeSettings(consumer_timeout_s=5)) as rig:
             one, two = await both(rig)
 
@@ -159,7 +159,7 @@ class TestComingAndGoing:
             assert (lost.success, lost.errCode) == (False, 411)
 
     @on_loop
-    async def test_who_comes_again_with_what_was_given_away_lets_go_of_it(self):
+    async def test_returning_consumer_releases_reassigned_partitions(self):
         async with Rig(tube=TubeSettings(consumer_timeout_s=5)) as rig:
             one, two = await both(rig)
             for _ in range(8):
@@ -174,14 +174,14 @@ class TestComingAndGoing:
             assert list(response.event.subscribeInfo) == two.infos(2, 3)
 
     @on_loop
-    async def test_closing_what_is_not_there_is_no_mistake(self):
+    async def test_close_of_an_unknown_consumer_succeeds(self):
         async with Rig() as rig:
             response = await Client(rig, "a").close()
 
             assert (response.success, response.errCode, response.errMsg) == (True, 200, "OK!")
 
     @on_loop
-    async def test_heartbeats_of_unknown_groups_and_clients_say_so(self):
+    async def test_heartbeats_of_unknown_groups_and_clients_return_411(self):
         async with Rig() as rig:
             rig.topic("demo")
             await Client(rig, "a").register()
@@ -256,7 +256,7 @@ class TestWhoMayCome:
         ],
     )
     @on_loop
-    async def test_what_is_wrong_with_a_registration_is_said(self, fields, code, text):
+    async def test_invalid_registration_returns_its_error(self, fields, code, text):
         async with Rig() as rig:
             rig.topic("demo")
 
@@ -327,7 +327,7 @@ class TestWhoMayCome:
 
 class TestFlowControl:
     @on_loop
-    async def test_who_says_no_ids_gets_nothing_of_it(self):
+    async def test_registration_without_flow_ids_gets_no_flow_control(self):
         async with Rig() as rig:
             rig.topic("demo")
 
@@ -337,7 +337,7 @@ class TestFlowControl:
             assert not response.HasField("groupFlowControlInfo")
 
     @on_loop
-    async def test_texts_come_only_to_who_has_another_id(self):
+    async def test_flow_control_text_is_sent_only_for_an_outdated_id(self):
         async with Rig() as rig:
             rig.topic("demo")
             flow = FlowControlText(7, FLOW, holds=True)
@@ -358,7 +358,7 @@ BOUND = {"requireBound": True, "sessionKey": "k", "sessionTime": 1, "totalCount"
 
 class TestBound:
     @on_loop
-    async def test_nobody_is_given_anything_until_all_have_come(self):
+    async def test_bound_group_assigns_partitions_when_all_members_have_joined(self):
         async with Rig() as rig:
             rig.topic("demo", 2)
             one, two = (Client(rig, name, **BOUND) for name in "ab")

@@ -150,7 +150,7 @@ async def test_two_types_with_one_hash_are_distinguished():
 
 
 @on_loop
-async def test_what_other_protocols_wrote_is_converted_and_offsets_are_the_same():
+async def test_messages_of_other_protocols_are_converted_with_the_same_offsets():
     async with Rig(tube=AT_ONCE) as rig:
         topic = rig.topic("demo", 1)
         writer, mine = rig.broker_peer(), PartitionConsumer(rig.broker_peer())
@@ -174,7 +174,7 @@ async def test_what_other_protocols_wrote_is_converted_and_offsets_are_the_same(
 
 
 @on_loop
-async def test_what_lies_in_segments_is_read_too():
+async def test_messages_in_segments_are_read():
     async with Rig(tube=AT_ONCE) as rig:
         topic = rig.topic("demo", 1)
         writer, mine = rig.broker_peer(), PartitionConsumer(rig.broker_peer())
@@ -210,7 +210,7 @@ async def test_a_position_below_the_first_message_that_is_left_begins_there():
 
 
 @on_loop
-async def test_who_reads_faster_than_the_rules_allow_waits_unless_it_escapes():
+async def test_flow_control_delays_gets_unless_escaped():
     async with Rig(tube=AT_ONCE) as rig:
         rig.topic("demo", 1)
         writer, mine = rig.broker_peer(), PartitionConsumer(rig.broker_peer())
@@ -265,7 +265,7 @@ async def test_a_topic_that_is_deleted_has_no_readers():
     [(ResourceKind.TOPIC, "public/default/demo"), (ResourceKind.GROUP, GROUP)],
 )
 @on_loop
-async def test_who_may_not_read_a_topic_or_for_a_group_gets_nothing(kind: ResourceKind, name: str):
+async def test_get_without_topic_or_group_permission_is_denied(kind: ResourceKind, name: str):
     async with Rig(tube=AT_ONCE) as rig:
         rig.topic("demo", 1)
         mine = PartitionConsumer(rig.broker_peer())
@@ -277,7 +277,7 @@ async def test_who_may_not_read_a_topic_or_for_a_group_gets_nothing(kind: Resour
 
 
 @on_loop
-async def test_what_administrators_say_holds_for_who_reads_already():
+async def test_admin_rules_apply_to_registered_consumers():
     async with Rig(tube=AT_ONCE) as rig:
         topic = rig.topic("demo", 1)
         mine = PartitionConsumer(rig.broker_peer())
@@ -295,7 +295,7 @@ async def test_what_administrators_say_holds_for_who_reads_already():
 
 
 @on_loop
-async def test_what_was_read_for_a_connection_that_is_gone_is_not_handed_out():
+async def test_read_for_a_lost_connection_is_not_consumed():
     async with Rig(tube=AT_ONCE) as rig:
         rig.topic("demo", 1)
         writer, mine = rig.broker_peer(), PartitionConsumer(rig.broker_peer())

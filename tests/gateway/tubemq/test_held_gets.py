@@ -52,7 +52,7 @@ async def test_nothing_is_seen_before_it_is_durable():
 
 
 @on_loop
-async def test_who_does_not_read_is_written_a_few_messages_and_the_rest_once_it_reads():
+async def test_stuck_peer_gets_the_rest_of_its_messages_when_it_reads():
     """One connection with a get for each of many groups: one message answers all of them."""
     async with Rig() as rig:
         rig.topic("demo", 1)
@@ -142,7 +142,7 @@ async def test_a_get_is_never_held_as_long_as_its_client_waits():
 
 
 @on_loop
-async def test_who_waits_for_one_partition_is_sent_to_another_where_something_is():
+async def test_held_get_is_answered_empty_if_another_partition_has_messages():
     """With success and no message: a client makes no pause after that."""
     async with Rig() as rig:
         rig.topic("demo", 3)
@@ -166,7 +166,7 @@ async def test_who_waits_for_one_partition_is_sent_to_another_where_something_is
 
 
 @on_loop
-async def test_who_does_not_come_for_a_partition_is_asked_less_and_less_often():
+async def test_empty_responses_for_held_partitions_become_rarer():
     async with Rig() as rig:
         rig.topic("demo", 2)
         writer, mine = rig.broker_peer(), PartitionConsumer(rig.broker_peer())
@@ -187,7 +187,7 @@ async def test_who_does_not_come_for_a_partition_is_asked_less_and_less_often():
 
 
 @on_loop
-async def test_a_client_in_its_pause_is_not_disturbed_before_it_can_ask():
+async def test_held_get_is_not_answered_during_the_pause_for_another_partition():
     async with Rig(tube=TubeSettings(hold_s=1)) as rig:
         rig.topic("demo", 2)
         writer, mine = rig.broker_peer(), PartitionConsumer(rig.broker_peer())
@@ -277,7 +277,7 @@ async def test_a_connection_that_goes_leaves_nothing_held():
 
 
 @on_loop
-async def test_a_drain_answers_what_is_held():
+async def test_drain_answers_held_gets():
     async with Rig() as rig:
         rig.topic("demo", 1)
         mine = PartitionConsumer(rig.broker_peer())
@@ -311,7 +311,7 @@ async def test_a_group_that_is_put_elsewhere_reads_there_at_once():
 
 
 @on_loop
-async def test_who_is_to_give_partitions_away_is_kept_waiting_for_nothing():
+async def test_held_gets_of_a_rebalanced_consumer_are_answered_at_once():
     async with Rig() as rig:
         rig.topic("demo", 2)
         mine, others = (
@@ -375,7 +375,7 @@ async def test_a_push_consumer_is_never_made_to_pause():
 
 
 @on_loop
-async def test_what_is_taken_back_while_a_get_is_held_comes_again_at_once():
+async def test_rolled_back_messages_answer_a_held_get_at_once():
     async with Rig() as rig:
         rig.topic("demo", 1)
         writer, mine = rig.broker_peer(), PartitionConsumer(rig.broker_peer())

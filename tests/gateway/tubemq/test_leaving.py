@@ -19,7 +19,7 @@ async def leave(rig: Rig, mine: PartitionConsumer) -> None:
 
 
 @on_loop
-async def test_what_it_says_last_still_counts():
+async def test_unregistration_after_close_still_commits():
     """As recorded in go-client.jsonl, lines 77 to 84."""
     async with Rig() as rig:
         rig.topic("demo", 2)
@@ -59,7 +59,7 @@ async def test_it_does_not_stand_in_the_way():
 
 
 @on_loop
-async def test_who_comes_back_with_what_it_has_keeps_it():
+async def test_consumer_that_registers_with_its_partitions_keeps_them():
     """After a session timeout at the master it registers there again, and not at the broker."""
     async with Rig() as rig:
         rig.topic("demo", 1)

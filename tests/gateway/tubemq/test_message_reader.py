@@ -22,7 +22,7 @@ AT_ONCE = TubeSettings(hold_s=0)
 
 @quick_or_not
 @on_loop
-async def test_only_what_is_quick_is_converted_on_the_loop(written, leaves):
+async def test_only_cheap_conversions_run_on_the_loop(written, leaves):
     async with Rig() as rig:
         partition = rig.topic("demo", 1).partitions[0]
         partition.append(memoryview(written), now_ms=rig.now_ms)

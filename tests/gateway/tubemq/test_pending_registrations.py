@@ -110,7 +110,7 @@ async def test_a_wrong_proof_leaves_it_outside():
 
 
 @on_loop
-async def test_who_says_nothing_of_a_user_at_all_is_refused_at_once():
+async def test_registration_without_auth_info_is_refused_at_once():
     async with rig() as server:
         server.topic("demo")
 
@@ -120,7 +120,7 @@ async def test_who_says_nothing_of_a_user_at_all_is_refused_at_once():
 
 
 @on_loop
-async def test_what_was_registered_is_looked_at_with_the_proof():
+async def test_pending_registration_is_checked_on_authentication():
     async with rig() as server:
         client = Client(server, "a", topicList=["absent"])
         await client.register(authInfo=NOTHING)
@@ -139,7 +139,7 @@ async def test_a_heartbeat_without_a_registration_before_it_has_to_register():
 
 
 @on_loop
-async def test_nobody_registers_for_a_client_on_another_connection():
+async def test_pending_registration_is_bound_to_its_connection():
     async with rig() as server:
         server.topic("demo")
         server.topic("other")
@@ -157,7 +157,7 @@ async def test_nobody_registers_for_a_client_on_another_connection():
 
 
 @on_loop
-async def test_who_brings_no_proof_in_time_is_forgotten():
+async def test_unauthenticated_pending_registration_expires():
     async with rig() as server:
         server.topic("demo")
         client = Client(server, "a")
@@ -170,7 +170,7 @@ async def test_who_brings_no_proof_in_time_is_forgotten():
 
 @pytest.mark.parametrize("bound", ["PENDING_MAX", "PENDING_BYTES_MAX"])
 @on_loop
-async def test_what_is_kept_is_bounded(bound, monkeypatch):
+async def test_number_of_pending_registrations_is_limited(bound, monkeypatch):
     monkeypatch.setattr(master, bound, 0)
     async with rig() as server:
         server.topic("demo")

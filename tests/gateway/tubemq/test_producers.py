@@ -20,7 +20,7 @@ MIB = 1 << 20
 
 
 @on_loop
-async def test_a_producer_that_registers_is_told_of_the_broker():
+async def test_registration_returns_the_broker():
     async with Rig() as rig:
         response = await rig.master().request("producerRegisterP2M", **ME)
 
@@ -55,7 +55,7 @@ async def test_a_heartbeat_returns_the_topics_that_exist():
 
 
 @on_loop
-async def test_who_knows_another_broker_is_told_in_a_heartbeat():
+async def test_heartbeat_with_another_broker_checksum_returns_the_broker():
     async with Rig() as rig:
         master = rig.master()
         first = await master.request("producerRegisterP2M", **ME)
@@ -78,7 +78,7 @@ async def test_the_checksum_outlives_a_restart_and_changes_with_the_address():
 
 
 @on_loop
-async def test_a_client_that_knows_the_configuration_is_not_told_again():
+async def test_known_client_config_is_not_sent_again():
     async with Rig() as rig:
         master = rig.master()
         first = await master.request("producerRegisterP2M", **ME, appdConfig={"configId": -2})
@@ -92,7 +92,7 @@ async def test_a_client_that_knows_the_configuration_is_not_told_again():
 
 
 @on_loop
-async def test_a_heartbeat_of_an_unknown_producer_asks_it_to_register():
+async def test_heartbeat_of_an_unknown_producer_returns_411():
     async with Rig() as rig:
         response = await rig.master().request("producerHeartbeatP2M", **ME)
 
@@ -197,7 +197,7 @@ async def test_a_topic_that_takes_no_messages_is_absent():
 
 
 @on_loop
-async def test_where_producers_must_sign_nobody_comes_in_without():
+async def test_unsigned_producer_is_refused_if_signatures_are_required():
     demands = AuthenticationSettings(authenticate=frozenset({Role.PRODUCER}))
     async with Rig(demands=demands, users={"alice": b"secret"}) as rig:
         master = rig.master()
@@ -210,7 +210,7 @@ async def test_where_producers_must_sign_nobody_comes_in_without():
 
 
 @on_loop
-async def test_nobody_speaks_for_the_producer_of_another_user():
+async def test_requests_for_the_producer_of_another_user_are_denied():
     demands = AuthenticationSettings(authenticate=frozenset({Role.PRODUCER}))
     users = {"alice": b"secret", "bob": b"another"}
     async with Rig(demands=demands, users=users) as rig:

@@ -81,7 +81,7 @@ class Client:
 
 
 @on_loop
-async def test_two_recorded_consumers_are_told_the_same_steps():
+async def test_two_recorded_consumers_receive_the_same_events():
     theirs: dict[int, list[tuple[int, int]]] = defaultdict(list)
     ours: dict[int, list[tuple[int, int]]] = defaultdict(list)
     async with Rig() as rig:

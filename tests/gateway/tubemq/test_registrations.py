@@ -35,7 +35,7 @@ async def test_a_partition_has_one_reader_for_each_group():
 
 
 @on_loop
-async def test_who_did_not_register_is_told_so_in_the_words_of_a_real_broker():
+async def test_unregistered_consumer_gets_the_errors_of_a_real_broker():
     async with Rig() as rig:
         rig.topic("demo", 1)
         mine = PartitionConsumer(rig.broker_peer())
@@ -52,7 +52,7 @@ async def test_who_did_not_register_is_told_so_in_the_words_of_a_real_broker():
 
 
 @on_loop
-async def test_what_cannot_be_registered_is_refused_as_by_a_real_broker():
+async def test_invalid_registration_gets_the_error_of_a_real_broker():
     async with Rig() as rig:
         rig.topic("demo", 3)
         mine = PartitionConsumer(rig.broker_peer())
@@ -72,7 +72,7 @@ async def test_what_cannot_be_registered_is_refused_as_by_a_real_broker():
 
 
 @on_loop
-async def test_positions_are_what_read_status_and_offset_say():
+async def test_read_status_and_offset_select_the_start_position():
     """31: an offset is moved between the ends; 0 the first message, 1 the end, 2 always the end."""
     async with Rig() as rig:
         rig.topic("demo", 1)
@@ -99,7 +99,7 @@ async def test_positions_are_what_read_status_and_offset_say():
 
 
 @on_loop
-async def test_what_is_not_confirmed_comes_again_and_what_is_does_not():
+async def test_unconfirmed_messages_are_read_again_and_confirmed_are_not():
     async with Rig() as rig:
         rig.topic("demo", 1)
         writer, mine = rig.broker_peer(), PartitionConsumer(rig.broker_peer())

@@ -85,7 +85,7 @@ async def test_an_answer_may_come_later_from_anywhere():
     [(NotReady("wait"), 503), (TubeRequestError(TubeCode.NO_NODE, "who?"), 411), (NotReady(), 503)],
 )
 @on_loop
-async def test_what_a_handler_raises_is_answered_with_its_code(later, problem, code):
+async def test_exception_of_a_handler_is_answered_with_its_code(later, problem, code):
     async with Rig() as rig:
 
         def raising(_call):
@@ -155,7 +155,7 @@ class Holder:
 
 
 @on_loop
-async def test_who_holds_an_answer_hears_that_the_connection_is_gone():
+async def test_holder_of_a_request_is_notified_of_a_lost_connection():
     async with Rig() as rig:
         holder = Holder()
         peer = served(rig, holder.take)
@@ -168,7 +168,7 @@ async def test_who_holds_an_answer_hears_that_the_connection_is_gone():
 
 
 @on_loop
-async def test_a_drain_hurries_what_is_held():
+async def test_drain_hurries_held_requests():
     async with Rig() as rig:
         holder = Holder()
         peer = served(rig, holder.take)

@@ -74,7 +74,7 @@ async def test_a_message_is_stored_as_it_came():
 
 
 @on_loop
-async def test_what_the_cpp_client_sends_is_taken():
+async def test_sends_of_the_cpp_client_are_accepted():
     """As recorded.
 
     Unused bytes behind the request, a time in milliseconds as in its own example.
@@ -180,7 +180,7 @@ SUM = crc32(b"hello") & 0x7FFFFFFF
     ids=lambda value: str(value)[:30],
 )
 @on_loop
-async def test_what_cannot_be_kept_is_refused_in_the_real_brokers_words(fields, code, text):
+async def test_invalid_send_gets_the_error_of_a_real_broker(fields, code, text):
     async with Rig() as rig:
         rig.topic("demo", 3)
         broker = rig.broker_peer()
@@ -206,7 +206,7 @@ async def test_a_topic_has_its_own_largest_message_and_10_kib_beyond():
 
 
 @on_loop
-async def test_a_topic_that_takes_no_messages_says_so():
+async def test_topic_closed_for_publish_returns_403():
     async with Rig() as rig:
         topic = rig.topic("closed")
         plan = rig.broker.cluster.plan_alter(topic.name, {"tubemq.accept-publish": "false"})
@@ -232,7 +232,7 @@ async def test_a_deleted_topic_is_not_there_from_then_on():
 
 
 @on_loop
-async def test_who_may_not_write_gets_an_error_and_the_check_uses_the_canonical_name():
+async def test_send_without_permission_is_denied_by_the_canonical_name():
     async with Rig() as rig:
         rig.topic("demo")
         broker = rig.broker_peer()
@@ -317,7 +317,7 @@ async def test_a_full_disk_refuses_messages_until_there_is_room():
 
 
 @on_loop
-async def test_what_a_refusal_repeats_of_a_request_has_a_bound():
+async def test_length_of_an_error_message_is_limited():
     async with Rig() as rig:
         response = await rig.broker_peer().send("x" * 1_000_000)
         assert response.errCode == 403

@@ -45,7 +45,7 @@ def test_all_ids_together_have_so_many_characters_and_no_more():
     assert sessions.put_session("d" * half, 6, 30.0)
 
 
-def test_nobody_who_is_not_there_is_heard_or_dropped():
+def test_unknown_session_is_neither_touched_nor_removed():
     sessions: ClientSessions[int] = ClientSessions(30.0, limit=2)
 
     assert sessions.touch("a", 0.0) is None
@@ -58,7 +58,7 @@ def test_nobody_who_is_not_there_is_heard_or_dropped():
         st.tuples(st.sampled_from("abcde"), st.sampled_from(["put_session", "touch", "remove"]))
     )
 )
-def test_who_expires_is_who_was_silent(steps):
+def test_silent_sessions_expire(steps):
     sessions: ClientSessions[None] = ClientSessions(5.0, limit=100)
     touch: dict[str, int] = {}
     for now, (client, step) in enumerate(steps):

@@ -66,7 +66,7 @@ def test_an_entry_that_does_not_change_stays_to_the_byte():
     assert world.entries() == [world.written[0].entry, world.written[2].entry]
 
 
-def test_what_is_behind_the_end_is_not_touched():
+def test_entries_after_the_end_are_not_compacted():
     world = World()
     world.append((b"a", b"1"))
     world.append((b"a", b"2"))
@@ -173,7 +173,7 @@ def test_tombstones_stay_behind_entries_that_cannot_be_decoded():
 # ── transactions ──────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_was_aborted_goes_and_does_not_hide_what_was_committed():
+def test_aborted_records_are_removed_and_replace_no_committed_ones():
     world = World()
     world.append((b"a", b"old"))
     world.append((b"a", b"aborted"), producer=5, transactional=True)
@@ -372,7 +372,7 @@ def test_owner_epochs_are_passed_on(often: bool):
     ]
 
 
-def test_what_ends_below_the_start_goes():
+def test_entries_below_the_start_offset_are_removed():
     world = World()
     world.append((b"a", b"1"), (b"b", b"1"))
     world.append((b"c", b"1"), (b"d", b"1"))

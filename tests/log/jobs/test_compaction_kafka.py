@@ -38,7 +38,7 @@ def horizons(found: list[bytes]) -> set[int]:
 
 @pytest.mark.parametrize("per_block", [1, 100])
 @pytest.mark.parametrize("version", ["3.9.1", "4.3.1"])
-def test_what_is_left_is_what_a_real_cleaner_left(version: str, per_block: int):
+def test_compacted_entries_equal_those_of_kafkas_cleaner(version: str, per_block: int):
     world = World(epoch=0, delete_retention_ms=RETENTION_MS, entries_per_block=per_block)
     known: set[int] = set()
     count = 0

@@ -11,7 +11,7 @@ def kept(world: World) -> list[tuple[int, Format, int]]:
     return [(each.base_offset, each.format, each.record_count) for each in world.headers()]
 
 
-def test_what_tubemq_wrote_stays_in_a_compacted_topic():
+def test_tubemq_messages_stay_in_a_compacted_topic():
     world = World()
     world.append((b"a", b"old"))
     world.append_entry(tube_entry(b"one", "x=1")[0])

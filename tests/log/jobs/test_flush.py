@@ -63,9 +63,7 @@ def test_a_file_of_known_size_is_read_past_the_page_cache_with_the_same_result(t
 
 @settings(deadline=None)
 @given(arrived=logs(), cut=st.integers(1, 5), data=st.data())
-def test_what_is_kept_is_exactly_what_is_wanted(
-    arrived: list[Sample], cut: int, data: st.DataObject
-):
+def test_flush_keeps_exactly_the_live_entries(arrived: list[Sample], cut: int, data: st.DataObject):
     frames = [arrived[at : at + cut] for at in range(0, len(arrived), cut)]
     ids = sorted({entry.partition_id for entry in arrived})
     known = frozenset(data.draw(st.sets(st.sampled_from(ids))))
@@ -103,7 +101,7 @@ def test_what_is_kept_is_exactly_what_is_wanted(
         assert Path(job.segment_path).exists() == bool(wanted)
 
 
-def test_the_result_says_what_was_done(tmp_path: Path):
+def test_flush_result_describes_the_segment(tmp_path: Path):
     job = sealed(tmp_path, [samples(2, 3), samples(1, 2), samples(2, 1, base=3)], first_sequence=5)
 
     result = flush(job, FILES)

@@ -166,7 +166,7 @@ def test_a_shared_segment_ends_with_the_partition_that_reaches_the_target():
     assert [sorted(info.partitions) for info in result.added] == [[1, 2], [3, 4], [5, 6]]
 
 
-def test_what_is_no_longer_readable_goes():
+def test_merge_drops_entries_below_the_start_offset():
     disk = Disk([*samples(1, 10), *samples(2, 10)], [*samples(1, 10, base=10), *samples(3, 10)])
 
     result = disk.merge(starts={1: 7, 2: 10})

@@ -74,7 +74,7 @@ def test_under_load_a_byte_is_written_little_more_than_twice(load: str):
     assert world.most <= FIRST_LEVEL_DUE + 3 * SMALL_MIN + 2 * world.live // SMALL_BYTES
 
 
-def test_what_few_large_partitions_bring_is_merged_later_and_once():
+def test_large_flushes_of_few_partitions_are_merged_once():
     """Forty minutes at 12 MB a second: ten minutes of it wait, the rest is in large segments."""
     world = World()
     for _ in range(480):
@@ -223,7 +223,7 @@ def test_less_than_a_gigabyte_of_large_flushes_stays_as_it_is():
     assert may_be_due(segments, (), 2 * REST_MS) == frozenset()
 
 
-def test_what_waits_between_large_flushes_goes_with_them():
+def test_small_segment_between_large_flushes_is_merged_with_them():
     segments = flushes(30, 64 * MIB)
     base = 10 * 64 * MIB
     segments[9] = segment(10, [extent(1, base, base + 5, 5)])
@@ -279,7 +279,7 @@ def test_small_segments_of_a_level_are_merged_when_eight_of_it_wait():
     assert plan.level == 2
 
 
-def test_what_lies_between_keeps_segments_apart():
+def test_segment_of_the_same_partition_between_two_prevents_their_merge():
     """Partition 1 was large once and has a segment of its own between 4 and 6."""
     small = [
         merged(at, extent(1, at, at + 1, MIB), extent(2, at, at + 1, MIB)) for at in range(1, 5)
@@ -294,7 +294,7 @@ def test_what_lies_between_keeps_segments_apart():
     assert ids(plan) == [1, 2, 3, 4]  # they get no more company
 
 
-def test_what_others_have_of_the_same_time_keeps_nothing_apart():
+def test_segment_of_another_partition_between_two_allows_their_merge():
     small = [merged(at, extent(2, at, at + 1, MIB)) for at in range(1, 10) if at != 5]
     own = merged(5, extent(1, 5, 6, GIB))
 
@@ -320,7 +320,7 @@ def test_a_segment_is_rewritten_when_more_than_half_of_it_is_dead():
     assert to_the_end(plan_rewrite([half, more, gone], {2: 0}, skip={2})).plan is None
 
 
-def test_what_counts_no_more_in_a_segment_is_dead_in_it():
+def test_hidden_partitions_of_a_segment_count_as_dead_bytes():
     held = merged(1, extent(1, 0, 10, 11 * MIB), extent(2, 0, 10, 10 * MIB))
 
     found = to_the_end(plan_rewrite([without(held, [1])], {1: 0, 2: 0}))
@@ -328,7 +328,7 @@ def test_what_counts_no_more_in_a_segment_is_dead_in_it():
     assert ids(found.plan) == [1]
 
 
-def test_what_dies_in_order_is_not_copied_on_the_way():
+def test_segment_of_one_partition_near_its_retention_is_not_rewritten():
     own = merged(1, extent(1, 0, 1_000, GIB))
 
     assert to_the_end(plan_rewrite([own], {1: 999})).plan is None

@@ -114,7 +114,7 @@ def test_only_one_write_at_a_time(make: Callable[[Scheduler], Committer], file: 
     assert run(make, use).results == [0]
 
 
-def test_close_waits_for_the_write_under_way_and_says_how_it_went(
+def test_close_waits_for_the_pending_write_and_returns_its_result(
     make: Callable[[Scheduler], Committer], file: File
 ) -> None:
     async def main() -> None:
@@ -133,7 +133,7 @@ def test_close_waits_for_the_write_under_way_and_says_how_it_went(
     asyncio.run(main())
 
 
-def test_close_without_a_write_says_nothing_and_may_be_called_again(
+def test_close_without_a_write_returns_none_and_is_idempotent(
     make: Callable[[Scheduler], Committer], file: File
 ) -> None:
     async def use(committer: Committer, collector: ResultCollector) -> None:

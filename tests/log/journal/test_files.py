@@ -137,7 +137,7 @@ def test_a_prepared_files_name_is_durable_before_frames_go_there() -> None:
     assert step > 3
 
 
-def test_what_recovery_rewrote_is_durable_under_its_name_and_ends_with_the_last_frame() -> None:
+def test_file_rewritten_by_recovery_is_durable_and_ends_with_the_last_frame() -> None:
     rig = filled(3)
     end = BLOCK * 4
     write(rig, FIRST, end, b"\xaa" * 9000)

@@ -197,7 +197,7 @@ def test_a_frame_out_of_sequence_ends_the_walk() -> None:
     assert sequences(make_file(make_frame(5), make_frame(5))) == [5]
 
 
-def test_lost_frames_may_be_jumped_over_where_salvage_says_so() -> None:
+def test_salvaged_lost_frame_allows_a_sequence_gap() -> None:
     lost = lost_frame(HEADER.seed, sequence=6, append_time_ms=1)
 
     assert sequences(make_file(make_frame(2), lost, make_frame(7))) == [2, 6, 7]
@@ -205,7 +205,7 @@ def test_lost_frames_may_be_jumped_over_where_salvage_says_so() -> None:
 
 
 @pytest.mark.parametrize("length", [0, 63, MAX_FRAME + 1, 2**32 - 1, 10_000])
-def test_a_declared_length_is_checked_against_what_is_there(length: int) -> None:
+def test_declared_length_is_checked_against_the_file_size(length: int) -> None:
     frame = bytearray(make_frame(1))
     frame[12:16] = length.to_bytes(4, "big")
 
@@ -279,7 +279,7 @@ def test_a_frame_that_is_too_large_is_refused() -> None:
         make_frame(1, [], [(1, bytes(MAX_FRAME))])
 
 
-def test_file_names_say_the_number_and_nothing_else_passes_for_one() -> None:
+def test_file_name_round_trips_and_other_names_have_no_number() -> None:
     assert file_name(12) == "0000000000000012.journal"
     assert file_number(file_name(12)) == 12
     for name in ("12.journal", "0000000000000012.spare", "000000000000001x.journal", "journal"):

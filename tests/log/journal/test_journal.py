@@ -41,7 +41,7 @@ def tight(**changes: int) -> Rig:
 # -- windows -------------------------------------------------------------------------------------
 
 
-def test_what_is_added_in_one_turn_shares_a_frame(rig: Rig) -> None:
+def test_entries_of_one_loop_iteration_share_a_frame(rig: Rig) -> None:
     for partition_id in (1, 2, 3, 1):
         rig.append(partition_id)
     rig.log.journal.add_fact(FACT, b"fact")
@@ -412,7 +412,7 @@ def test_a_disk_that_is_full_at_the_start_can_be_read() -> None:
 # -- end -----------------------------------------------------------------------------------------
 
 
-def test_close_writes_what_was_added_and_says_that_all_was_durable(rig: Rig) -> None:
+def test_close_writes_pending_entries_and_a_clean_frame(rig: Rig) -> None:
     outcomes: list[object] = []
     rig.append()
     rig.loop.turn()  # under way

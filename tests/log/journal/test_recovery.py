@@ -172,7 +172,7 @@ def test_the_sequence_goes_on_where_all_files_are_flushed_and_gone() -> None:
     assert frames_at(rig, rig.journal_files()[-1])[0].sequence == 5
 
 
-def test_what_was_never_finished_is_cleared_away() -> None:
+def test_unfinished_files_are_removed() -> None:
     rig = filled()
     for name in ("0000000000000099.spare", "0000000000000001.tmp", "notes.txt"):
         rig.fs.open(JOURNAL / name, create=True).close()
@@ -380,7 +380,7 @@ def test_a_missing_file_is_refused() -> None:
         (lambda header: encode_file_header(header._replace(cluster_id=bytes(16))), "another clu"),
     ],
 )
-def test_a_file_that_is_not_what_its_name_says_is_refused(change, reason: str) -> None:  # type: ignore[no-untyped-def]
+def test_file_with_a_wrong_header_is_refused(change, reason: str) -> None:  # type: ignore[no-untyped-def]
     rig = filled(2)
     write(rig, FIRST, 0, bytes(change(header_at(rig))))
 

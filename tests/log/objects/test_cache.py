@@ -140,7 +140,7 @@ def test_a_segment_that_should_be_a_file_is_not_looked_for_elsewhere(small: Rig)
     assert small.store.calls == []
 
 
-def test_without_a_store_the_error_names_what_is_missing(small: Rig):
+def test_error_without_a_store_names_the_missing_setting(small: Rig):
     readers = SegmentReaders(FILES, small.directory)
 
     with pytest.raises(StorageUnavailable, match=r"objects\.url"):
@@ -164,7 +164,7 @@ def test_an_entry_of_a_large_segment_costs_one_chunk(large: Rig):
     assert large.objects.counts.read_bytes < CHUNK + 10_000
 
 
-def test_who_reads_on_gets_several_chunks_with_a_request(large: Rig):
+def test_sequential_reads_request_several_chunks_at_once(large: Rig):
     offset = 0
     while data := large.read(offset, 300_000):
         offset += len(data) // LARGE
@@ -177,7 +177,7 @@ def test_who_reads_on_gets_several_chunks_with_a_request(large: Rig):
     )
 
 
-def test_who_jumps_gets_no_more_than_the_chunks_that_are_needed(large: Rig):
+def test_random_reads_request_only_the_needed_chunks(large: Rig):
     for offset in (100, 20, 60):
         large.read(offset, 1)
 
@@ -267,7 +267,7 @@ def test_waiters_of_a_failed_request_get_its_error(large: Rig):
 # -- wrong bytes -------------------------------------------------------------------------------
 
 
-def test_a_flipped_bit_is_an_error_and_the_next_read_asks_again(small: Rig):
+def test_flipped_bit_raises_and_the_next_read_requests_it_again(small: Rig):
     """Anywhere in the object, and whatever was read and verified before."""
     random = Random(5)
     right = data_of(samples(1, 20))

@@ -159,7 +159,7 @@ def test_a_file_of_another_size_is_not_sent(
     assert store.calls == []
 
 
-def test_what_passes_is_tried_again_later_and_later(
+def test_transient_errors_are_retried_with_backoff(
     objects: Objects, store: MemoryObjects, hands: Hands
 ):
     store.objects[f"{FOLDER}/x"] = b"12345"
@@ -176,7 +176,7 @@ def test_what_passes_is_tried_again_later_and_later(
 
 
 @pytest.mark.parametrize("error", [ObjectMissing("x"), ObjectDenied("x")])
-def test_what_does_not_pass_is_tried_once(
+def test_permanent_errors_are_not_retried(
     objects: Objects, store: MemoryObjects, hands: Hands, error: StorageUnavailable
 ):
     store.fail = failing(99, error)
@@ -216,7 +216,7 @@ def test_too_few_bytes_are_none(objects: Objects, store: MemoryObjects):
 # -- a store that is down ----------------------------------------------------------------------
 
 
-def test_while_a_store_is_down_only_one_asks_it(
+def test_only_one_read_probes_an_unavailable_store(
     objects: Objects, store: MemoryObjects, hands: Hands
 ):
     """Reads of what is not in objects need the threads."""
@@ -238,7 +238,7 @@ def test_while_a_store_is_down_only_one_asks_it(
     assert store.count("read") == requested + READING.tries
 
 
-def test_the_one_that_asks_lets_the_others_rest(
+def test_reads_fail_at_once_while_another_probes_the_store(
     objects: Objects, store: MemoryObjects, hands: Hands
 ):
     store.fail = failing(99, StorageUnavailable("down"))

@@ -50,7 +50,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
 # -- what every store promises -----------------------------------------------------------------
 
 
-def test_what_was_put_is_read_by_ranges(store: ObjectStore):
+def test_object_is_read_by_ranges(store: ObjectStore):
     store.put("a/one", memoryview(DATA))
 
     assert bytes(store.read("a/one", 0, len(DATA))) == DATA
@@ -69,14 +69,14 @@ def test_nothing_is_overwritten(store: ObjectStore):
     assert [each.key for each in store.list("a")] == ["a/one"]
 
 
-def test_what_is_not_there_is_missing(store: ObjectStore):
+def test_unknown_object_raises_object_missing(store: ObjectStore):
     with pytest.raises(ObjectMissing):
         store.read("a/none", 0, 1)
     with pytest.raises(ObjectMissing):
         store.size("a/none")
 
 
-def test_what_was_deleted_is_gone_and_may_be_deleted_again(store: ObjectStore):
+def test_deleted_object_is_missing_and_delete_is_idempotent(store: ObjectStore):
     store.put("a/one", memoryview(DATA))
 
     store.delete("a/one")
@@ -168,7 +168,7 @@ CALLS: dict[str, Call] = {
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 @pytest.mark.parametrize("fault", ["reset", "lose", 500, 503, 429])
-def test_what_may_pass_is_unavailable(
+def test_transient_fault_raises_storage_unavailable(
     behind: S3ObjectStore, proxy: Proxy, call: Call, fault: str | int
 ):
     behind.put("one", memoryview(DATA))
@@ -206,7 +206,7 @@ def test_half_an_answer_is_none(behind: S3ObjectStore, proxy: Proxy):
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 @pytest.mark.parametrize("status", [401, 403])
-def test_what_is_not_allowed_is_denied(
+def test_forbidden_request_raises_object_denied(
     behind: S3ObjectStore, proxy: Proxy, call: Call, status: int
 ):
     behind.put("one", memoryview(DATA))
@@ -230,7 +230,7 @@ def test_a_store_that_does_not_listen_is_unavailable():
         open_store(options(1, "")).read("one", 0, 1)
 
 
-def test_errors_repeat_nothing_that_a_server_says(behind: S3ObjectStore, proxy: Proxy):
+def test_errors_contain_no_response_body(behind: S3ObjectStore, proxy: Proxy):
     """Some servers send keys and signatures back."""
     proxy.fault = lambda _method, _path: 400
 
@@ -284,7 +284,7 @@ def test_keys_come_from_a_file_that_only_its_owner_can_read(
         StoreOptions("s3://bucket", endpoint="http://key:secret@host"),
     ],
 )
-def test_what_cannot_work_is_refused_without_its_secrets(wrong: StoreOptions):
+def test_invalid_store_options_are_refused_without_secrets(wrong: StoreOptions):
     with pytest.raises(StoreOptionsError) as problem:
         open_store(wrong)
 

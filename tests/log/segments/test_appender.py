@@ -46,7 +46,7 @@ def a_disk() -> FakeFileSystem:
         max_size=6,
     )
 )
-def test_what_is_added_is_what_is_read(direct: bool, parts: list[tuple[int, int]]):
+def test_appended_bytes_are_read(direct: bool, parts: list[tuple[int, int]]):
     fs = a_disk()
     pieces = [bytes((byte,)) * size for byte, size in parts]
 

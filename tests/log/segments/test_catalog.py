@@ -44,7 +44,7 @@ def test_a_partition_finds_its_runs_by_offset_also_those_added_later() -> None:
     assert list(runs) == list(runs.since(0))
 
 
-def test_a_swap_is_seen_by_those_who_looked_before() -> None:
+def test_swap_is_visible_to_existing_runs() -> None:
     catalog = Catalog()
     runs, others = Runs(catalog, 7), Runs(catalog, 8)
     for each in (holding(1, p7=(0, 5), p8=(0, 1)), holding(2, p7=(5, 9)), holding(3, p7=(9, 10))):

@@ -58,7 +58,7 @@ ONE = Extent(7, *range(10))
 @pytest.mark.parametrize(
     "many", [[ONE, ONE], [replace(ONE, size=1 << 63)], [replace(ONE, partition_id=-1)]]
 )
-def test_what_cannot_be_is_not_packed(many: list[Extent]) -> None:
+def test_invalid_extents_raise_value_error(many: list[Extent]) -> None:
     with pytest.raises(ValueError, match=r"extent|partition"):
         Extents.of(many)
 

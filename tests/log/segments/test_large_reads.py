@@ -83,7 +83,7 @@ def test_memory_is_used_again_when_its_last_view_is_gone(path: Path):
     file.close()
 
 
-def test_a_name_that_is_gone_is_read_by_who_has_it_open(path: Path):
+def test_unlinked_open_file_is_read(path: Path):
     files = OsFileSystem()
     file = files.open_read(path)
     path.unlink()
@@ -92,7 +92,7 @@ def test_a_name_that_is_gone_is_read_by_who_has_it_open(path: Path):
     file.close()
 
 
-def test_what_cannot_be_read_directly_is_read_all_the_same():
+def test_refused_direct_read_falls_back_to_a_buffered_read():
     files = FakeFileSystem(direct=True)
     files.make_directory(Path("/d"))
     file = files.open(Path("/d/f"), create=True)
@@ -149,7 +149,7 @@ def test_a_small_read_leaves_the_rest_to_the_page_cache(tmp_path: Path):
     readers.close()
 
 
-def test_a_large_read_that_fails_says_so_and_costs_nothing_else():
+def test_failed_large_read_raises_corrupt_log_and_can_be_retried():
     files = FakeFileSystem(direct=True)
     files.make_directory(Path("/d"))
     mine = samples(5, 60, size=10_000)

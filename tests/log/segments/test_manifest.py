@@ -73,7 +73,7 @@ def test_a_manifest_comes_back_as_it_was(manifest: SealedManifest):
     assert decode_manifest(encode_manifest(manifest)) == manifest
 
 
-def test_the_file_says_between_which_partitions_a_segment_lies_and_what_does_not_count():
+def test_manifest_contains_the_partition_range_of_a_segment():
     manifest = seal_manifest(
         Manifest(
             CLUSTER,
@@ -92,7 +92,7 @@ def test_the_file_says_between_which_partitions_a_segment_lies_and_what_does_not
     assert all(segment.info.partitions == {} for segment in manifest.segments)
 
 
-def test_format_1_is_read_as_what_it_says():
+def test_format_1_is_readable():
     """It had all extents in it; the footers have them too."""
     inner = {
         "cluster_id": CLUSTER.hex(),

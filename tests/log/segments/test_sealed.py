@@ -113,7 +113,7 @@ def test_nothing_is_shown_below_the_start_or_beyond_the_stable_end(directory: Di
             everything(sealed, 8, start=offset)
 
 
-def test_what_is_hidden_is_read_where_it_counts(directory: Directory):
+def test_hidden_partition_is_read_from_its_compacted_segment(directory: Directory):
     """A compacted partition is elsewhere, with holes; its old place still has every message."""
     old = directory.add(1, samples(7, 3), samples(8, 20), samples(9, 3))
     kept = [samples(8, 20)[each] for each in (3, 9, 10, 19)]
@@ -139,7 +139,7 @@ def test_many_partitions_are_planned_in_one_go(directory: Directory):
         assert places == [(1, 2, 5), (2, 5, 10), (3, 10, 12)]
 
 
-def test_who_is_overtaken_by_a_merge_goes_on_in_the_new_segments(directory: Directory):
+def test_read_continues_in_the_new_segments_after_a_merge(directory: Directory):
     directory.add(1, samples(8, 500), samples(9, 1))
     directory.add(2, samples(8, 500, base=500))
     sealed = directory.open()
@@ -157,7 +157,7 @@ def test_who_is_overtaken_by_a_merge_goes_on_in_the_new_segments(directory: Dire
     assert everything(sealed, 8) == joined(samples(8, 1000))
 
 
-def test_who_is_overtaken_by_a_compaction_reads_what_took_the_place_of_what_went(
+def test_read_continues_in_the_compacted_segment_after_a_compaction(
     directory: Directory,
 ):
     """A message of the old end may be gone because there is a newer one, which lies beyond it."""
@@ -176,7 +176,7 @@ def test_who_is_overtaken_by_a_compaction_reads_what_took_the_place_of_what_went
     assert b"".join(reading) == joined([samples(8, 120)[each] for each in (60, 119)])
 
 
-def test_who_has_a_file_open_reads_on_when_it_is_gone(directory: Directory):
+def test_read_of_an_open_file_continues_after_its_removal(directory: Directory):
     directory.add(1, samples(8, 500))
     directory.add(2, samples(8, 500, base=500))
     directory.publish()

@@ -46,7 +46,7 @@ def test_the_layout_on_disk_is_the_documented_one(tmp_path: Path):
     assert data[-8:] == b"TRILSEGE"
 
 
-def test_the_summary_says_what_each_partition_has(tmp_path: Path):
+def test_segment_info_describes_each_partition(tmp_path: Path):
     entries = [Sample(9, 5, 3, 100, 2, 30, 40), Sample(9, 8, 1, 70, 2, 20, 25)]
 
     info = write_segment(FILES, tmp_path, [*entries, *samples(4, 1, size=80)])

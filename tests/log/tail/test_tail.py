@@ -52,7 +52,7 @@ class Filled:
 
 
 @given(SHAPES)
-def test_what_was_appended_is_read(shapes: list[Shape]) -> None:
+def test_appended_entries_are_read(shapes: list[Shape]) -> None:
     filled = Filled(shapes)
 
     assert filled.read(0, filled.tail.end) == filled.data
@@ -160,7 +160,7 @@ def test_small_slices_are_copies_so_that_they_hold_no_chunk() -> None:
     assert isinstance(large, memoryview)
 
 
-def test_memory_stays_close_to_what_is_stored() -> None:
+def test_memory_stays_close_to_stored_bytes() -> None:
     """Few bytes for a partition that hardly speaks; a tenth more than the bytes for a busy one."""
     assert Filled([(168, 1, 0)]).budget.used == SMALLEST_CHUNK
     for shape, most in (((168, 1, 0), 1.2), ((16_384, 1, 0), 1.15), ((70_000, 1, 0), 1.13)):

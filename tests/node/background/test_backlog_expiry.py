@@ -132,7 +132,7 @@ def test_without_a_time_to_live_unacked_messages_wait():
     assert (room.cursor.mark, room.moved) == (0, [])
 
 
-def test_what_kafka_clients_wrote_expires_by_its_append_a_block_at_a_time():
+def test_kafka_batches_expire_by_append_time_per_block():
     room = Room(ttl_s=10)
     for _ in range(2):
         room.partition.append(batch(timestamp=1), now_ms=room.now_ms)
@@ -146,7 +146,7 @@ def test_what_kafka_clients_wrote_expires_by_its_append_a_block_at_a_time():
     assert room.cursor.mark == 2
 
 
-def test_what_tubemq_clients_wrote_expires_message_by_message():
+def test_tubemq_messages_expire_one_by_one():
     """Each keeps its time of arrival, whatever its event time."""
     room = Room(ttl_s=10)
     for _ in range(2):

@@ -147,7 +147,7 @@ def test_a_compacted_topic_keeps_the_last_message_of_each_key(tmp_path):
         assert await here.compact() == 0, "nothing is new"
 
 
-def test_what_is_in_the_journal_longer_than_the_largest_lag_is_flushed_and_compacted(tmp_path):
+def test_journal_entries_older_than_max_compaction_lag_are_flushed_and_compacted(tmp_path):
     """KIP-354: no message is out of compaction's reach for longer than max.compaction.lag.ms."""
 
     @scenario(tmp_path / "data")
@@ -264,7 +264,7 @@ def test_the_most_urgent_partition_comes_first(tmp_path):
         assert order == [each.partitions[0].partition_id for each in (forced, dirty, clean)]
 
 
-def test_what_is_too_much_for_one_round_is_done_in_several(tmp_path):
+def test_large_compaction_takes_several_rounds(tmp_path):
     @scenario(tmp_path / "data")
     async def _(here):
         topic = await here.topic()
@@ -368,7 +368,7 @@ def test_a_topic_that_is_deleted_meanwhile_does_no_harm(tmp_path):
 
 
 @pytest.mark.parametrize("at_first", ["100ms", "1h"])
-def test_the_node_compacts_by_itself_as_often_as_was_said_last(tmp_path, at_first):
+def test_node_compacts_at_the_latest_interval(tmp_path, at_first):
     async def run():
         async with started(tmp_path / "data", f"compaction.check-every={at_first}") as node:
             here = World(node)

@@ -86,7 +86,7 @@ def test_a_helper_that_died_between_jobs_is_started_again():
     with_helper(scenario)
 
 
-def test_a_job_under_way_can_be_told_to_hurry_and_the_next_one_keeps_its_pace(tmp_path):
+def test_hurry_ends_throttling_of_the_running_job_only(tmp_path):
     """At this pace it would take an hour."""
     files = OsFileSystem()
     segments = [put(files, tmp_path, 1, samples(1, 40, size=100_000))]

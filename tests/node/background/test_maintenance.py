@@ -53,7 +53,7 @@ async def run_until_idle(maintenance):
     await asyncio.gather(task, return_exceptions=True)
 
 
-def test_planners_are_asked_in_their_order_and_each_job_is_counted(tmp_path):
+def test_planners_are_polled_in_order_and_jobs_are_counted(tmp_path):
     @scenario(tmp_path / "data")
     async def _(node):
         done = []
@@ -69,7 +69,7 @@ def test_planners_are_asked_in_their_order_and_each_job_is_counted(tmp_path):
 
 
 @pytest.mark.parametrize("error", [OSError(5, "broken"), PreconditionFailed("gone"), ValueError()])
-def test_what_fails_is_tried_again_later(tmp_path, error):
+def test_failed_job_is_retried_later(tmp_path, error):
     @scenario(tmp_path / "data")
     async def _(node):
         done = []
@@ -81,7 +81,7 @@ def test_what_fails_is_tried_again_later(tmp_path, error):
         assert not node.failed.is_set()
 
 
-def test_a_damaged_input_is_told_to_its_planner_and_no_caller_waits(tmp_path):
+def test_damaged_input_is_reported_to_its_planner(tmp_path):
     @scenario(tmp_path / "data")
     async def _(node):
         error = CorruptLog("flipped", Path("7.segment"))
@@ -122,7 +122,7 @@ def test_the_end_of_meta_is_the_end(tmp_path):
         assert not maintenance.is_hopeful
 
 
-def test_what_meta_recorded_and_the_log_does_not_take_ends_the_node(tmp_path):
+def test_swap_refused_by_the_log_after_its_commit_ends_the_node(tmp_path):
     """Served would be something else than what the next start finds."""
 
     @scenario(tmp_path / "data")
@@ -180,7 +180,7 @@ def test_a_retired_file_stays_for_the_grace_period(tmp_path):
         assert (len(retired), retired.removed_files) == (0, 1)
 
 
-def test_a_retired_file_stays_until_a_manifest_says_so_or_that_is_very_late(tmp_path):
+def test_retired_file_stays_until_a_manifest_is_published_or_a_timeout(tmp_path):
     """A reader that misses a file reads the manifest again: there must be a newer one by then."""
 
     @scenario(tmp_path / "data")

@@ -95,7 +95,7 @@ def test_first_level_segments_become_one_and_their_files_go_after_a_while(tmp_pa
         assert messages(read(topic)) == list(range(FIRST_LEVEL_DUE))
 
 
-def test_who_planned_a_read_before_a_merge_reads_after_it(tmp_path):
+def test_read_planned_before_a_merge_works_after_it(tmp_path):
     @scenario(tmp_path / "data")
     async def _(node):
         topic = await make_topic(node)
@@ -230,7 +230,7 @@ def test_a_drain_does_not_wait_for_a_merge(tmp_path):
         assert topic.partitions[0].log.flushed_end == 17
 
 
-def test_without_room_nothing_is_merged_and_one_line_says_so(tmp_path, caplog, monkeypatch):
+def test_lack_of_disk_space_stops_merges_and_is_logged_once(tmp_path, caplog, monkeypatch):
     @scenario(tmp_path / "data")
     async def _(node):
         node.maintenance._retry_s = (0.02,)
@@ -249,7 +249,7 @@ def test_without_room_nothing_is_merged_and_one_line_says_so(tmp_path, caplog, m
 
 
 @pytest.mark.parametrize("error", [PreconditionFailed("gone"), DiskFull("full")])
-def test_what_meta_does_not_take_leaves_no_file(tmp_path, error):
+def test_merge_refused_by_meta_leaves_no_file(tmp_path, error):
     @scenario(tmp_path / "data")
     async def _(node):
         node.maintenance._retry_s = (0.05,)
@@ -282,7 +282,7 @@ def test_what_meta_does_not_take_leaves_no_file(tmp_path, error):
         assert messages(read(topic)) == list(range(FIRST_LEVEL_DUE))
 
 
-def test_what_a_merge_wrote_before_the_end_is_an_orphan_of_the_next_start(tmp_path):
+def test_output_of_an_uncommitted_merge_is_an_orphan_at_the_next_start(tmp_path):
     """The process dies between the files and the commit that speaks of them."""
 
     @scenario(tmp_path / "data")
@@ -394,7 +394,7 @@ def test_a_segment_that_is_mostly_dead_is_written_again(tmp_path):
         assert node.merging.dead_bytes == 0
 
 
-def test_what_a_merge_reads_is_not_taken_away_meanwhile(tmp_path):
+def test_inputs_of_a_running_merge_are_not_removed(tmp_path):
     @scenario(tmp_path / "data", "segments.grace=0")
     async def _(node):
         gate = Gate(node)
@@ -457,7 +457,7 @@ def test_a_merge_that_flushes_are_about_to_wait_for_takes_what_it_gets():
     assert pace(some, first_level=1, rate=0) is None
 
 
-def test_metrics_say_what_a_byte_costs(tmp_path):
+def test_metrics_contain_the_write_amplification(tmp_path):
     @scenario(tmp_path / "data")
     async def _(node):
         topic = await make_topic(node)

@@ -44,7 +44,7 @@ def test_a_segment_is_moved_and_read_from_there(tmp_path):
         assert world.storage.objects.counts.misses > 0
 
 
-def test_what_lies_in_objects_is_read_after_a_restart(tmp_path):
+def test_segments_in_objects_are_read_after_a_restart(tmp_path):
     @in_world(tmp_path)
     async def segment(world):
         topic = await make_topic(world.node)
@@ -191,7 +191,7 @@ def test_local_copies_stay_and_are_read_as_long_as_one_wants(tmp_path):
         assert world.files() == []
 
 
-def test_a_copy_goes_when_the_manifest_says_where_its_segment_is(tmp_path):
+def test_local_copy_is_removed_when_the_manifest_names_its_store(tmp_path):
     @in_world(tmp_path)
     async def _(world):
         topic = await make_topic(world.node)
@@ -242,7 +242,7 @@ def test_copies_that_an_end_left_behind_go_too(tmp_path):
 # -- a store that does not answer --------------------------------------------------------------
 
 
-def test_what_cannot_be_uploaded_stays_a_file_and_is_moved_later(tmp_path):
+def test_failed_upload_keeps_the_file_and_is_retried(tmp_path):
     @in_world(tmp_path)
     async def _(world):
         topic = await make_topic(world.node)

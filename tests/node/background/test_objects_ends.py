@@ -72,7 +72,7 @@ def test_an_upload_that_meta_has_not_heard_of_is_taken_for_the_move(tmp_path):
         assert world.objects() == [segment.name]
 
 
-def test_what_went_while_it_was_uploaded_goes_there_too(tmp_path):
+def test_object_of_a_segment_removed_during_its_upload_is_deleted(tmp_path):
     @in_world(tmp_path)
     async def _(world):
         topic = await make_topic(world.node)

@@ -19,7 +19,7 @@ from trilogue.node.background.offset_expiry import OffsetExpiry
 
 
 @on_loop
-async def test_a_look_removes_what_is_due_and_says_how_much(caplog):
+async def test_expiry_removes_due_offsets_and_logs_their_number(caplog):
     room = Room("t", "u")
     room.commit("g", "t", "u")
     job = OffsetExpiry(room.broker, room.timers.now_ms, every_s=1)

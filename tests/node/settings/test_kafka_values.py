@@ -32,7 +32,7 @@ def values() -> tuple[BrokerValues, MemoryMeta]:
     return BrokerValues(meta.state.settings, 1, apply_to_topics=lambda _said: None), meta
 
 
-def test_what_is_told_is_in_the_table_and_follows_the_nodes_settings():
+def test_live_values_are_in_the_table_and_follow_node_settings():
     constants, _ = values()
     own = load_settings(
         environment={}, assignments=["frames.limit=2MiB", "topics.auto-create=false"]
@@ -66,7 +66,7 @@ class Pace:
         self.intervals.append(seconds)
 
 
-def test_a_node_obeys_what_was_said_last():
+def test_node_applies_the_latest_overrides():
     constants, meta = values()
     constants.live["max.connections"] = lambda: "10"
     constants.live["log.cleaner.backoff.ms"] = lambda: "1000"
@@ -88,7 +88,7 @@ def test_a_node_obeys_what_was_said_last():
     assert pace.intervals == [1.0, 0.1]
 
 
-def test_a_running_node_tells_where_it_is_and_keeps_what_it_was_told(tmp_path: Path):
+def test_running_node_describes_its_addresses_and_keeps_overrides(tmp_path: Path):
     with start_server(tmp_path / "data", topics__max_entry="5000") as server:
         first = described(server.kafka)
         alter_broker(

@@ -29,7 +29,7 @@ def test_every_default_is_accepted_and_reads_back(row):
 
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.key)
-def test_every_setting_says_what_it_does(row):
+def test_every_setting_has_a_description(row):
     assert row.doc.endswith(".")
     assert row.key == row.key.lower()
 
@@ -98,7 +98,7 @@ def test_config_file_may_be_named_by_the_environment(tmp_path):
         ({"environment": {"TRILOGUE_LOG_LEVL": "info"}}, "did you mean TRILOGUE_LOG_LEVEL"),
     ],
 )
-def test_what_cannot_be_used_is_refused_with_a_reason(sources, message):
+def test_invalid_setting_is_refused_with_the_reason(sources, message):
     with pytest.raises(SettingsError, match=message):
         load(**sources)
 

@@ -125,7 +125,7 @@ def test_every_request_of_the_table_meets_its_response():
         )
 
 
-def test_the_jars_are_looked_for_where_the_environment_says(tmp_path, monkeypatch):
+def test_jars_are_found_in_the_directory_of_the_environment_variable(tmp_path, monkeypatch):
     monkeypatch.setenv("TRILOGUE_KAFKA_JARS", str(tmp_path))
     (tmp_path / "kafka-clients-1.2.3.jar").touch()
 

@@ -11,7 +11,7 @@ def test_codes_have_no_gaps():
     assert sorted(ErrorCode) == list(range(-1, 134))
 
 
-def test_a_code_says_whether_to_try_again():
+def test_error_codes_are_retriable_or_not():
     assert ErrorCode.NOT_LEADER_OR_FOLLOWER.retriable
     assert ErrorCode.SHARE_SESSION_LIMIT_REACHED in RETRIABLE
     assert not ErrorCode.NONE.retriable

@@ -77,7 +77,7 @@ def test_vectors_cover_every_message():
     assert {path.stem.split("-")[0] for path in VECTORS} == CLASSES.keys()
 
 
-def test_vectors_cover_what_was_said_before_there_were_batches():
+def test_vectors_cover_message_sets():
     """Message sets: Produce v0 to v2 and Fetch v0 to v3, from clients before Kafka 0.11."""
     recorded = {tuple(path.stem.split("-")[:2]) for path in VECTORS}
     old = [("Produce", 3), ("Fetch", 4)]

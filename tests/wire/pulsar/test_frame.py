@@ -34,7 +34,7 @@ def test_a_simple_command_is_its_size_twice_and_itself():
     assert parse_command(memoryview(whole)[4:]) == PING
 
 
-def test_what_lacks_a_required_field_is_not_written():
+def test_command_without_a_required_field_raises_encode_error():
     with pytest.raises(EncodeError):
         encode_command(BaseCommand(type=BaseCommand.SUCCESS, success={}))
 

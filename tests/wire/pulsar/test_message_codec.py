@@ -324,7 +324,7 @@ def test_any_bytes_are_read_or_refused_by_both_twins_alike(data: st.DataObject):
     assert reported[0] == reported[1]
 
 
-def test_what_no_client_sends_is_refused(room: Room):
+def test_malformed_send_is_refused(room: Room):
     send = CommandSend(producer_id=1, sequence_id=2).SerializeToString()
     twice = tagged(1, 0, b"\6") + sized(6, send) + sized(6, send)
 

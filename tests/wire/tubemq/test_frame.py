@@ -89,7 +89,7 @@ def test_one_byte_at_a_time():
 
 
 @given(st.binary(max_size=30_000) | st.integers(0, 40_000).map(bytes), st.integers(0, 2**31 - 1))
-def test_what_is_written_is_read(body: bytes, serial: int):
+def test_frame_round_trips(body: bytes, serial: int):
     written = encode_frame(serial, body)
 
     assert feed(BlockFrames(), bytes(written)) == [numbered(serial, body)]

@@ -227,7 +227,7 @@ def test_a_damaged_frame_is_a_frame_or_a_wire_error(envelopes, data: st.DataObje
     assert len(outcomes) == 2, "the twins agree"
 
 
-def test_what_a_fatal_answer_needs_comes_with_the_error(room):
+def test_undecodable_request_error_has_serial_and_exception(room):
     with pytest.raises(UndecodableRequest) as caught:
         room.parse_request(request_frame(b"\xff\xff\xff\xff\xff garbage", 12))
 
@@ -238,7 +238,7 @@ def test_what_a_fatal_answer_needs_comes_with_the_error(room):
 @pytest.mark.parametrize(
     "extra", [b"\x01", b"\x00\x01", bytes(8) + b"x", bytes(10), delimited(b"x")]
 )
-def test_what_follows_a_request_is_refused(room, extra: bytes):
+def test_bytes_after_a_request_are_refused(room, extra: bytes):
     request = room.encode_request(1, 1, 1, b"x", 10)[16:]
 
     read = room.parse_request(request_frame(request))
@@ -259,7 +259,7 @@ def test_the_room_that_cpp_clients_leave_behind_a_request_is_passed_over(room, s
 
 
 @pytest.mark.parametrize("extra", [b"\x00", delimited(b"")])
-def test_what_follows_an_answer_is_refused(room, extra: bytes):
+def test_bytes_after_a_response_are_refused(room, extra: bytes):
     response = room.encode_response(1, 1, b"x")[16:]
 
     room.parse_response(request_frame(response))

@@ -73,7 +73,7 @@ def test_any_text_is_one_or_a_wire_error(kind, text: str):
     ["", ":", "#", "::", "a:b:c", "1:h:99999", "1:h:-1", "1::5", "x#1", "#1:1:1", "@#1:h:1#t:0",
      "c@#1:h:1#t:0", "411", f"1:{'9' * 20}:1:1", "x" * (TEXT_LIMIT + 1)],
 )  # fmt: skip
-def test_what_is_none_is_refused_or_reads_as_what_it_says(kind, text: str):
+def test_invalid_text_is_refused_or_round_trips(kind, text: str):
     try:
         value = kind.parse(text)
     except WireError:
@@ -106,7 +106,7 @@ def test_where_a_bound_group_begins():
             parse_required(wrong)
 
 
-def test_what_a_consumer_has_that_balances_itself():
+def test_partitions_of_a_client_balance_consumer_round_trip():
     keys = [PartitionKey(1, "demo", 0), PartitionKey(1, "other", 2), PartitionKey(7, "demo", 1)]
 
     assert held_texts(keys) == ["demo#1:0,7:1", "other#1:2"]

@@ -86,7 +86,7 @@ def test_only_the_cpp_client_leaves_room_behind_its_requests():
     assert {size for name, size in left if name == "cpp-client"} == {8, 9}
 
 
-def test_what_passes_once_per_message_is_written_as_the_real_broker_does(room):
+def test_frequent_responses_are_encoded_as_by_the_real_broker(room):
     sends = gets = 0
     for _, frame in EVERY:
         if frame.is_request:

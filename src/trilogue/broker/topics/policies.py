@@ -360,7 +360,7 @@ POLICIES: dict[str, Policy] = {
         _row("isAllowAutoUpdateSchema", bool, "schema_auto_update",
              "test_no_producer_changes_a_schema_where_it_may_not", NAMESPACE_ONLY),
         _row("autoTopicCreation", AutoCreationValue, _auto_creation,
-             "test_a_topic_is_made_by_mentioning_it_as_the_namespace_says", NAMESPACE_ONLY),
+             "test_auto_creation_follows_the_policy_of_the_namespace", NAMESPACE_ONLY),
         _row("autoSubscriptionCreation", AutoSubscriptionValue,
              lambda value: {"auto_subscription": value.allow_auto_subscription_creation},
              "test_a_subscription_is_made_by_mentioning_it_only_where_allowed"),

@@ -411,7 +411,7 @@ def test_there_is_an_example_for_every_row_and_a_method_for_every_action():
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row[0].name}-{row[1].name}")
-def test_a_row_does_what_it_says(row: tuple[GroupState, GroupEvent]):
+def test_transition_leads_to_its_state(row: tuple[GroupState, GroupEvent]):
     example, after = ROWS[row]
     room = Room()
 
@@ -423,7 +423,7 @@ def test_a_row_does_what_it_says(row: tuple[GroupState, GroupEvent]):
 
 @pytest.mark.parametrize("state", GroupState)
 @pytest.mark.parametrize("event", GroupEvent)
-def test_what_is_not_in_the_table_cannot_happen(state: GroupState, event: GroupEvent):
+def test_transition_outside_the_table_raises_key_error(state: GroupState, event: GroupEvent):
     room = Room()
     room.group.state = state
     if (state, event) not in TRANSITIONS:

@@ -25,7 +25,7 @@ def static() -> Room:
     return room
 
 
-def test_who_comes_back_as_a_static_member_fences_its_former_self(static: Room):
+def test_rejoining_static_member_fences_its_former_member_id(static: Room):
     static.join(instance_id="b")
 
     assert static.ids == ["a-1", "b-3"]
@@ -72,7 +72,7 @@ def test_a_static_leader_that_comes_back_takes_itself_for_a_follower(static: Roo
     assert static.sync("a-3", "a").result().assignment == b"one"
 
 
-def test_a_static_leader_that_understands_is_told_not_to_assign(static: Room):
+def test_static_leader_that_supports_it_skips_assignment(static: Room):
     joined = static.join(instance_id="a", can_skip_assignment=True).result()
 
     assert (joined.leader_id, joined.skip_assignment) == ("a-3", True)
@@ -120,7 +120,7 @@ def test_a_static_member_that_stays_away_goes_with_its_session(static: Room):
     assert static.state is GroupState.PREPARING
 
 
-def test_a_rebalance_without_anyone_waits_for_static_members_until_their_sessions_end():
+def test_rebalance_waits_for_absent_static_members_until_their_sessions_end():
     room = Room()
     room.join(instance_id="a", rebalance_timeout_ms=1, session_timeout_ms=60_000)
     dynamic = room.join(rebalance_timeout_ms=1_000)

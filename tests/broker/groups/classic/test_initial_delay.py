@@ -76,7 +76,7 @@ def test_without_a_delay_the_first_rebalance_is_over_at_once():
     assert promise.done
 
 
-def test_who_asked_for_the_coordinator_is_waited_for():
+def test_initial_delay_waits_for_a_client_that_looked_up_the_coordinator():
     room = Room()
     first = room.join()
     room.initial_delays.expect("g")
@@ -88,7 +88,7 @@ def test_who_asked_for_the_coordinator_is_waited_for():
     assert (first.result().generation, second.result().generation) == (1, 1)
 
 
-def test_who_asked_for_the_coordinator_and_has_come_is_no_longer_waited_for():
+def test_initial_delay_ends_when_the_expected_client_has_joined():
     room = Room()
     first = room.join()
     room.initial_delays.expect("g")
@@ -99,7 +99,7 @@ def test_who_asked_for_the_coordinator_and_has_come_is_no_longer_waited_for():
     assert first.done
 
 
-def test_who_only_requests_the_coordinator_delays_the_first_rebalance_a_few_times():
+def test_coordinator_lookups_extend_the_initial_delay_a_limited_number_of_times():
     room = Room()
     first = room.join()
     room.initial_delays.expect("g")
@@ -109,7 +109,7 @@ def test_who_only_requests_the_coordinator_delays_the_first_rebalance_a_few_time
     assert first.done
 
 
-def test_who_requests_the_coordinator_of_another_group_or_before_anyone_came_delays_nothing():
+def test_coordinator_lookups_of_other_groups_or_before_a_join_delay_nothing():
     room = Room()
     room.initial_delays.expect("g")
     first = room.join()

@@ -106,7 +106,7 @@ def test_a_static_member_needs_no_id_first():
 # -- leaving and expiring
 
 
-def test_who_is_not_there_cannot_leave():
+def test_unknown_member_cannot_leave():
     room = Room()
     stable(room)
 
@@ -166,7 +166,7 @@ def test_a_newcomer_that_waits_too_long_is_let_go():
     assert room.ids == ["m-1", "m-2"]
 
 
-def test_who_joins_twice_is_answered_twice():
+def test_second_join_of_a_member_ends_the_first():
     room = Room()
     stable(room)
     first = room.join("m-2", protocols=COOPERATIVE)
@@ -210,7 +210,7 @@ def test_when_no_member_joins_again_in_time_the_group_is_empty():
 # -- generations
 
 
-def test_who_speaks_of_another_generation_gets_an_error():
+def test_wrong_generation_raises_illegal_generation():
     room = Room()
     stable(room)
 
@@ -244,7 +244,7 @@ def test_a_member_must_share_the_kind_and_one_of_the_protocols():
 
 
 @pytest.mark.parametrize("begin", [preparing, completing, stable])
-def test_who_syncs_by_another_protocol_is_refused_in_every_state(begin):
+def test_sync_with_another_protocol_is_refused_in_every_state(begin):
     room = Room()
     begin(room)
     generation = room.group.generation
@@ -337,7 +337,7 @@ def test_a_group_has_a_largest_size_that_counts_ids_handed_out():
     assert not room.join("m-2").done
 
 
-def test_who_has_not_joined_again_yet_holds_no_place_against_newcomers():
+def test_members_that_have_not_rejoined_do_not_count_for_the_group_size():
     """Kafka's rule: while everybody joins again, those who have count."""
     room = Room(size_max=2)
     stable(room)
@@ -355,7 +355,7 @@ def test_who_has_not_joined_again_yet_holds_no_place_against_newcomers():
     refused(UnknownMember, lambda: room.group.heartbeat("m-2", 2))
 
 
-def test_who_has_joined_again_keeps_its_place():
+def test_rejoined_member_keeps_its_place_in_a_full_group():
     room = Room(size_max=2)
     stable(room)
     room.join("m-1", protocols=COOPERATIVE)
@@ -401,7 +401,7 @@ def test_a_member_describes_itself():
     assert member not in room.group.members
 
 
-def test_what_does_not_fit_the_group_is_said_before_who_asks_is_looked_at():
+def test_inconsistent_protocol_is_reported_before_unknown_member():
     """As the real server: 23 comes before 25 and 82, so that a client hears what is wrong."""
     room = Room()
     stable(room)

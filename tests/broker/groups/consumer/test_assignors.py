@@ -74,7 +74,7 @@ def test_uniform_gives_a_newcomer_its_share_and_moves_nothing_else():
     assert target == {"m1": some(A, 0, 1, 2), "m2": some(A, 3, 4, 5)}
 
 
-def test_uniform_moves_nothing_only_to_change_who_has_one_more():
+def test_uniform_assignment_is_kept_if_balanced():
     m1, m2 = spec("m1", A, previous=some(A, 0, 1)), spec("m2", A, previous=some(A, 2, 3, 4))
 
     assert assign_uniform([m1, m2], {A: 5}) == {"m1": m1.previous, "m2": m2.previous}
@@ -92,7 +92,7 @@ def test_uniform_forgets_partitions_of_topics_that_no_client_wants_any_more():
     assert target == {"m1": some(A, 0)}
 
 
-def test_uniform_gives_members_who_want_different_topics_shares_as_equal_as_possible():
+def test_uniform_assignment_is_balanced_for_different_subscriptions():
     members = [spec("m1", A), spec("m2", A, B)]
 
     target = assign_uniform(members, {A: 3, B: 3})
@@ -100,7 +100,7 @@ def test_uniform_gives_members_who_want_different_topics_shares_as_equal_as_poss
     assert target == {"m1": some(A, 0, 1, 2), "m2": some(B, 0, 1, 2)}
 
 
-def test_uniform_moves_a_partition_back_to_who_had_it():
+def test_uniform_moves_a_partition_back_to_its_previous_owner():
     """m1 has lost nothing but its interest in B: what it takes from m2 is what it had of A."""
     m1 = spec("m1", A, previous=some(A, 0, 1, 5))
     m2 = spec("m2", A, B, previous=some(A, 2, 3, 4) | some(B, 0, 1, 2))
@@ -112,7 +112,7 @@ def test_uniform_moves_a_partition_back_to_who_had_it():
 
 
 @BOTH
-def test_nobody_gets_anything_of_nothing(assign):
+def test_assignment_without_topics_or_members_is_empty(assign):
     assert assign([], {}) == {}
     assert assign([spec("m1")], {}) == {"m1": {}}
 
@@ -145,7 +145,7 @@ def groups(draw) -> tuple[list[MemberSpec], dict[bytes, int]]:
 
 @BOTH
 @given(group=groups())
-def test_every_partition_that_is_wanted_has_one_owner_who_wants_it(assign, group):
+def test_every_subscribed_partition_has_one_subscribed_owner(assign, group):
     members, counts = group
 
     target = assign(members, counts)
@@ -159,7 +159,7 @@ def test_every_partition_that_is_wanted_has_one_owner_who_wants_it(assign, group
 
 
 @given(group=groups())
-def test_uniform_leaves_nobody_who_could_take_from_somebody_with_two_more(group):
+def test_uniform_assignment_differs_by_at_most_one_among_shared_topics(group):
     members, counts = group
 
     target = assign_uniform(members, counts)

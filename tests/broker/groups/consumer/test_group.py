@@ -50,7 +50,7 @@ def test_a_second_member_gets_its_share_when_the_first_has_given_it_up(room: Roo
     assert room.group.state_name == "Stable"
 
 
-def test_who_says_everything_gets_everything(room: Room):
+def test_full_heartbeat_returns_the_full_assignment(room: Room):
     room.join("a", "t")
 
     full = {"rebalance_timeout_ms": 1, "topics": names("t"), "owned": some(room.t, *SIX)}
@@ -153,7 +153,7 @@ def test_other_subscriptions_begin_another_epoch_and_the_same_ones_do_not(room: 
     assert room.group.state_name == "Stable"
 
 
-def test_topics_that_come_grow_and_go_reach_who_wants_them_with_a_heartbeat(room: Room):
+def test_topic_changes_reach_subscribed_members_with_a_heartbeat(room: Room):
     room.join("a", "t", "later")
     assert room.heartbeat("a").assigned is None
 
@@ -183,7 +183,7 @@ def test_a_pattern_is_looked_up_with_the_heartbeat_that_brings_it(room: Room):
     refused(InvalidPattern, lambda: room.heartbeat("a", pattern="("))
 
 
-def test_what_a_member_may_not_see_its_pattern_does_not_mean(room: Room):
+def test_pattern_matches_only_topics_with_permission(room: Room):
     room.topic("t2")
 
     response = room.join("a", pattern="t.*", may_see=lambda name: name.name == "t")
@@ -202,7 +202,7 @@ def test_the_assignor_that_most_members_want_is_taken_at_the_next_target(room: R
     refused(UnsupportedAssignor, lambda: room.heartbeat("a", assignor="cleverest"))
 
 
-def test_nothing_is_changed_by_what_is_refused(room: Room):
+def test_refused_heartbeat_changes_nothing(room: Room):
     room.join("a", "t")
     room.join("s", "t", instance_id="i")
     room.settle("a", "s")
@@ -217,7 +217,7 @@ def test_nothing_is_changed_by_what_is_refused(room: Room):
     assert room.group.state_name == "Stable"
 
 
-def test_a_group_has_only_so_many_members_who_name_only_so_many_topics():
+def test_numbers_of_members_and_of_their_topics_are_limited():
     room = Room(size_max=2, topics_max=2)
     room.join("a")
     room.join("b")
@@ -266,7 +266,7 @@ def test_a_static_member_that_does_not_come_back_goes_with_its_session(room: Roo
     assert room.heartbeat("b").assigned == some(room.t, *SIX)
 
 
-def test_nobody_comes_for_a_static_member_under_the_id_of_another(room: Room):
+def test_static_member_cannot_return_with_the_id_of_another_member(room: Room):
     room.join("a", "t", instance_id="i")
     room.join("b", "t")
     room.settle("a", "b")
@@ -288,7 +288,7 @@ def test_a_static_member_may_come_back_under_its_own_id_and_with_other_subscript
     assert room.join("a", "u", instance_id="i").assigned == some(u, 0)
 
 
-def test_what_a_static_member_was_giving_up_is_free_when_it_goes_away(room: Room):
+def test_partitions_revoked_from_a_static_member_are_free_when_it_leaves(room: Room):
     room.join("a", "t", instance_id="i")
     room.join("b", "t")
     room.heartbeat("a")
@@ -361,7 +361,7 @@ def test_offsets_of_a_partition_that_is_being_revoked_are_still_committed(room: 
     refused(StaleMemberEpoch, lambda: check("a", 2, room.t, revoking))
 
 
-def test_positions_are_told_to_members_at_their_epoch_and_to_who_is_none(room: Room):
+def test_offset_fetch_is_allowed_at_the_current_epoch_and_without_a_member(room: Room):
     room.join("a", "t")
     groups = room.broker.groups
 
@@ -391,7 +391,7 @@ def test_a_target_that_takes_long_is_made_between_heartbeats(room: Room):
     assert room.heartbeat("b").epoch == 3
 
 
-def test_nobody_is_a_member_at_epoch_0_while_the_first_target_is_made(room: Room):
+def test_member_joins_at_epoch_1_while_the_first_target_is_computed(room: Room):
     room.topic("u", 4)
     room.broker.consumer_groups.context.turns.at_once = 0
 
@@ -402,7 +402,7 @@ def test_nobody_is_a_member_at_epoch_0_while_the_first_target_is_made(room: Room
     assert room.shares() == {"a": [0, 1, 2, 3]}
 
 
-def test_who_goes_or_comes_back_while_a_target_is_made_has_its_part_of_it(room: Room):
+def test_members_that_leave_or_return_during_an_assignment_are_in_its_result(room: Room):
     """A static member may go by another id when the target is done."""
     room.topic("u", 4)
     for each in ("a", "b", "c"):
@@ -464,7 +464,7 @@ def test_the_more_members_there_are_the_later_they_come():
     assert room.join("b", "t").heartbeat_interval_ms == 200
 
 
-def test_all_groups_together_have_a_bound_and_who_is_in_stays():
+def test_total_size_of_groups_is_limited_and_members_stay():
     room = Room(total_max=100)
     room.topic("t", 50)
     room.join("a", "t", group="one")  # 20 and a name, a topic seen, 50 partitions

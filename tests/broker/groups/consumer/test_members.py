@@ -33,7 +33,7 @@ def owned_by(*members: ConsumerGroupMember) -> PartitionOwners:
     return owners
 
 
-def test_what_is_free_is_had_at_once():
+def test_free_partitions_are_assigned_at_once():
     m = member()
 
     reconcile(m, ALL, 1, owned_by(m), None)
@@ -41,7 +41,7 @@ def test_what_is_free_is_had_at_once():
     assert (m.state, m.epoch, m.previous_epoch, m.assigned) == (MemberState.STABLE, 1, 0, ALL)
 
 
-def test_what_a_member_must_not_have_stays_its_own_until_it_says_so():
+def test_revoked_partitions_stay_owned_until_the_member_confirms():
     """KIP-848, "revoke": the epoch does not move before the member has given up."""
     m = member(epoch=1, assigned=ALL)
     owners = owned_by(m)
@@ -63,7 +63,7 @@ def test_what_a_member_must_not_have_stays_its_own_until_it_says_so():
     assert owners.free(A, [2], "other")
 
 
-def test_a_member_that_says_it_does_not_have_something_need_not_give_it_up():
+def test_partitions_that_the_member_does_not_own_need_no_revocation():
     m = member(epoch=1, assigned=ALL)
 
     reconcile(m, some(A, 0), 2, owned_by(m), some(A, 0))
@@ -71,7 +71,7 @@ def test_a_member_that_says_it_does_not_have_something_need_not_give_it_up():
     assert (m.state, m.epoch, m.assigned) == (MemberState.STABLE, 2, some(A, 0))
 
 
-def test_what_others_have_is_waited_for_and_the_rest_is_had():
+def test_unreleased_partitions_are_awaited_and_the_others_assigned():
     other, m = member("other", assigned=some(A, 2, 3)), member()
     owners = owned_by(other, m)
 
@@ -96,7 +96,7 @@ def test_a_target_that_moved_on_meanwhile_is_gone_to_one_epoch_after_another():
     assert (m.state, m.epoch, m.assigned) == (MemberState.STABLE, 5, some(A, 0))
 
 
-def test_what_was_to_be_given_up_can_come_back():
+def test_revoked_partitions_can_be_assigned_again():
     m = member(epoch=1, assigned=ALL)
     owners = owned_by(m)
     reconcile(m, some(A, 0), 2, owners, None)

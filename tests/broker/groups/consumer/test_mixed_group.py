@@ -197,7 +197,7 @@ def test_classic_members_have_a_protocol_in_common(room: Room):
     )
 
 
-def test_who_cannot_be_a_classic_member_is_told_why(room: Room):
+def test_invalid_classic_join_is_refused_with_its_error(room: Room):
     room.join("a", "t")
     wrong = [
         (InconsistentProtocol, {"protocol_type": "connect"}),
@@ -304,7 +304,7 @@ def test_the_first_member_of_the_new_kind_brings_the_group_over(room: Room):
         refused(RebalanceInProgress, lambda name=name: room.alive(name))
 
 
-def test_who_waited_in_the_classic_group_is_asked_to_join_again(room: Room):
+def test_upgrade_refuses_a_pending_classic_join_with_rebalance_in_progress(room: Room):
     room.classic_group("x")
     waiting = room.enter("y")
     assert not waiting.done
@@ -318,7 +318,7 @@ def test_who_waited_in_the_classic_group_is_asked_to_join_again(room: Room):
     assert [each.member_id for each in room.group.members] == ["a"]
 
 
-def test_members_who_had_nothing_yet_come_without_it(room: Room):
+def test_classic_members_without_assignment_are_upgraded_without_partitions(room: Room):
     room.enter("x")
     room.timers.advance(DELAY_S)
 
@@ -418,7 +418,7 @@ def test_an_instance_that_goes_back_takes_the_group_with_it_without_a_rebalance(
     assert room.found.is_empty
 
 
-def test_it_rebalances_where_somebody_still_has_what_is_another_ones(room: Room):
+def test_downgrade_rebalances_while_partitions_are_owned_by_another_member(room: Room):
     """Otherwise two would read the same partition for a while."""
     room.join("a", "t", instance_id="i")
     room.enter("x")

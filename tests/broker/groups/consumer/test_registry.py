@@ -64,7 +64,7 @@ def test_a_group_of_before_a_restart_is_reported_as_empty(room: Room):
     refused(UnknownMember, lambda: after.heartbeat("a", 2))
 
 
-def test_who_is_refused_makes_no_group(room: Room):
+def test_refused_join_creates_no_group(room: Room):
     refused(UnsupportedAssignor, lambda: room.join("a", "t", assignor="cleverest"))
     refused(InvalidGroupName, lambda: room.join("a", "t", group="x" * 100_000))
 
@@ -79,7 +79,7 @@ def test_a_classic_group_is_no_consumer_group(room: Room):
     refused(UnknownMember, lambda: room.heartbeat("a", 3))
 
 
-def test_an_empty_group_takes_the_kind_of_who_comes(room: Room):
+def test_empty_group_takes_the_type_of_its_first_member(room: Room):
     member_id = classic(room)
     room.broker.groups.leave("g", member_id)
     room.join("a", "t")
@@ -104,7 +104,7 @@ def test_groups_with_members_are_kept_when_there_are_too_many():
     assert [group.name for group in room.broker.groups] == ["g2", "g3"]
 
 
-def test_what_was_said_of_one_group_holds_for_it(room: Room):
+def test_group_config_overrides_apply_to_their_group_only(room: Room):
     values = room.broker.group_values
     settings = {"consumer.heartbeat.interval.ms": "700", "consumer.session.timeout.ms": "2000"}
     plan = values.plan_alter("g", settings)

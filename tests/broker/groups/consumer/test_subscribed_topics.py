@@ -64,7 +64,7 @@ def test_a_pattern_matches_whole_names(pattern, name, matches):
 
 
 @pytest.mark.parametrize("pattern", ["(", "a++", "(?!x)", r"(a)\1", "a{2000}", "x" * 5_000])
-def test_what_re2_does_not_know_is_refused(pattern):
+def test_pattern_outside_re2_is_refused(pattern):
     """KIP-848: "The regular expression uses the RE2 syntax": no look-around, no backreferences."""
     refused(InvalidPattern, lambda: compile_pattern(pattern))
 
@@ -130,7 +130,7 @@ def test_topics_that_a_member_may_not_see_are_left_out_of_what_a_pattern_means()
     assert watched.seen() == {"public-1"}
 
 
-def test_what_no_client_wants_any_more_is_forgotten():
+def test_unused_subscriptions_are_removed():
     watched = Watched()
     watched.room.topic("a")
     subscription = names("a"), "a+"

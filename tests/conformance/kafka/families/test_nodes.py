@@ -29,7 +29,7 @@ def test_every_client_sees_the_same_cluster(address: str, admin: Administrator):
 
 
 @pytest.mark.parametrize("admin", able("log_dirs"))
-def test_directories_tell_the_size_of_each_partition(
+def test_log_dirs_contain_the_size_of_each_partition(
     address: str, topic: str, admin: Administrator
 ):
     CONFLUENT.create(address, topic, 2)

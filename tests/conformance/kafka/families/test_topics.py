@@ -26,7 +26,9 @@ def test_a_topic_is_made_grown_and_removed(address: str, topic: str, admin: Admi
 
 
 @pytest.mark.parametrize("admin", able("create", "grow", "delete"))
-def test_what_cannot_be_is_refused_by_name(address: str, topic: str, admin: Administrator):
+def test_invalid_topic_changes_are_refused_with_the_error_name(
+    address: str, topic: str, admin: Administrator
+):
     CONFLUENT.create(address, topic, 3)
 
     assert "exist" in refusal(lambda: admin.request("create", address, topic=topic, partitions=2))

@@ -201,7 +201,7 @@ def test_message_sets_are_no_copies(world: World):
         assert replica.fetch(asker).error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
-def test_a_waiting_follower_gets_what_is_written_and_its_epochs(world: World):
+def test_waiting_follower_receives_new_batches_and_epochs(world: World):
     """After the restart batches have the next epoch; the earlier one ends where that begins."""
     replica = copy(world.server, "mixed")
     before = world.copies["mixed"].offset

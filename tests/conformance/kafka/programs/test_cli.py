@@ -45,7 +45,7 @@ def test_a_topic_that_is_not_there_is_named_with_those_that_are_near(shell: Shel
     assert f"did you mean {topic}" in shell.refused("produce", f"{topic}x", stdin="one\n")
 
 
-def test_what_is_refused_says_what_to_do(shell: Shell, topic: str):
+def test_refused_command_advises_what_to_do(shell: Shell, topic: str):
     shell.run("topics", "create", topic, "-p", "2")
 
     assert "topics alter" in shell.refused("topics", "create", topic)
@@ -105,7 +105,7 @@ def test_keys_partitions_headers_and_tombstones(shell: Shell, topic: str):
     assert values == {"a": "1", "b": None, "c": "3"}
 
 
-def test_what_was_not_acknowledged_is_said_and_ends_in_exit_code_1(shell: Shell, topic: str):
+def test_unacknowledged_record_is_reported_with_exit_code_1(shell: Shell, topic: str):
     shell.run("topics", "create", topic, "--set", "max.message.bytes=1000")
 
     output = shell.refused("produce", topic, stdin="small\n" + "x" * 5000 + "\n")

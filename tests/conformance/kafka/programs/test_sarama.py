@@ -26,7 +26,7 @@ COUNT = 200
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_what_any_release_writes_it_reads_and_so_does_the_newest(
+def test_messages_of_each_release_are_read_by_it_and_the_newest(
     address: str, topic: str, release: str
 ):
     options: dict[str, object] = {"settings": {"version": release}}

@@ -190,7 +190,7 @@ def test_a_tool_does_what_it_does_on_a_real_server(asker: Asker):
     assert not wrong, "\n".join(wrong)
 
 
-def test_a_tool_for_what_there_is_not_says_so(asker: Asker, broker: Broker):
+def test_tools_of_unsupported_features_report_the_error(asker: Asker, broker: Broker):
     ours = broker.name == "trilogue"
 
     wrong = [asker.check(words, reported if ours else real) for words, reported, real in REFUSED]

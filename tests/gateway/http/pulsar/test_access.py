@@ -60,7 +60,7 @@ def with_access(app: ASGIApp, access: ClientAccess) -> ASGIApp:
     return called
 
 
-def test_who_may_not_gets_an_error_and_nothing_happens():
+def test_every_route_without_permission_is_denied_without_effect():
     denied = DenyingAuthorizer()
     app = with_access(build_pulsar_app(Any), ClientAccess(denied))  # a use of Any is an error
 

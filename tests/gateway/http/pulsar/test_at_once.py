@@ -21,7 +21,7 @@ def name(admin: Admin, request: pytest.FixtureRequest) -> str:
 
 
 @pytest.mark.parametrize("kind", ["namespaces", "persistent"])
-def test_two_who_set_the_two_kinds_of_quota_at_once_both_have_set_them(
+def test_concurrent_changes_of_two_backlog_quotas_both_apply(
     admin: Admin, name: str, kind: str
 ) -> None:
     path = f"{V2}/{kind}/{name}"
@@ -44,7 +44,7 @@ def test_two_who_set_the_two_kinds_of_quota_at_once_both_have_set_them(
             admin.do("DELETE", f"{path}/backlogQuota?backlogQuotaType={one}")
 
 
-def test_what_a_topic_keeps_of_its_own_notes_is_bounded_in_bytes(admin: Admin, name: str) -> None:
+def test_size_of_topic_properties_is_limited(admin: Admin, name: str) -> None:
     path = f"persistent/{name}/t"
     admin.do("PUT", path)
     admin.do("PUT", f"{path}/properties", {"a": "x" * 700_000})

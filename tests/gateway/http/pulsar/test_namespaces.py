@@ -98,7 +98,7 @@ def test_bundles_are_one_as_namespaces_are_deleted_by_them(admin: Admin):
     assert admin("DELETE", f"namespaces/{name}") == (204, None)
 
 
-def test_a_namespace_is_made_with_what_is_said_of_it(admin: Admin):
+def test_namespace_is_created_with_its_policies(admin: Admin):
     admin.namespace("tenant-is-there")
     response = {
         "message_ttl_in_seconds": 5,
@@ -135,7 +135,7 @@ def test_a_namespace_is_made_with_what_is_said_of_it(admin: Admin):
 
 
 @pytest.mark.parametrize("path", served(NAMESPACE_PATHS))
-def test_a_policy_of_a_namespace_is_set_told_and_let_go_of(admin: Admin, home: str, path):
+def test_namespace_policy_is_set_returned_and_removed(admin: Admin, home: str, path):
     at, value = f"namespaces/{home}/{path.segment}", value_of(path.policy)
     before = admin("GET", at)
 
@@ -160,7 +160,7 @@ def test_a_policy_that_is_not_obeyed_is_refused_for_a_namespace(admin: Admin, ho
 
 
 @pytest.mark.parametrize("path", served(TOPIC_PATHS))
-def test_a_policy_of_a_topic_is_set_told_and_let_go_of(admin: Admin, home: str, path):
+def test_topic_policy_is_set_returned_and_removed(admin: Admin, home: str, path):
     at, value = f"persistent/{home}/t/{path.segment}", value_of(path.policy)
 
     assert admin("GET", at) == (200, None)
@@ -195,7 +195,7 @@ def test_the_two_kinds_of_backlog_quota_are_set_apart(admin: Admin, home: str, a
     assert admin("POST", f"{at}/backlogQuota?backlogQuotaType=strange", QUOTA)[0] == 400
 
 
-def test_what_holds_for_a_topic_is_told_when_asked_for(admin: Admin):
+def test_effective_topic_policy_is_returned_with_applied(admin: Admin):
     name = admin.namespace("applied")
     admin.do("PUT", f"persistent/{name}/t")
     admin.do("POST", f"namespaces/{name}/messageTTL", 60)

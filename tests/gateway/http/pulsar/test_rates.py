@@ -207,7 +207,7 @@ def test_a_kafka_consumer_is_not_faster_than_the_dispatch_rate(
 
 
 @pytest.mark.full
-def test_what_a_pulsar_producer_used_up_a_kafka_producer_waits_for(
+def test_publish_rate_is_shared_by_pulsar_and_kafka_producers(
     admin: Admin, client: pulsar.Client, topic: str
 ):
     throttled_ms: list[float] = []

@@ -66,7 +66,7 @@ def test_every_path_of_a_policy_is_one_of_the_table():
 # -- over a socket --------------------------------------------------------------------------------
 
 
-def test_what_is_not_there_says_so_in_json(admin: Admin):
+def test_unknown_route_returns_a_json_reason(admin: Admin):
     assert admin("GET", "nothing/here") == (
         404,
         {"reason": "/admin/v2/nothing/here: there is nothing at this path"},
@@ -153,7 +153,7 @@ def test_brokers_are_this_one(admin: Admin):
     assert admin.get("brokers/configuration/runtime")["clusterName"] == "standalone"
 
 
-def test_a_lookup_tells_where_pulsar_is_served(admin: Admin):
+def test_lookup_returns_the_pulsar_service_url(admin: Admin):
     url = f"pulsar://{admin.server.doors['pulsar']}"
 
     admin("PUT", "tenants/acme", {"allowedClusters": ["standalone"]})
@@ -197,7 +197,7 @@ def test_tenants_and_namespaces_are_there_after_a_kill(tmp_path):
         assert admin.get(f"persistent/{name}/bare/subscriptions") == ["s"]
 
 
-def test_what_was_changed_is_in_the_log_of_the_server(admin: Admin):
+def test_administrative_changes_are_logged(admin: Admin):
     """One line per administrative change."""
     admin.do("PUT", "tenants/audited", {"allowedClusters": ["standalone"]})
 

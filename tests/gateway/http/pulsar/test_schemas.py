@@ -58,7 +58,7 @@ def avro(record: type[s.Record]) -> s.AvroSchema:
 
 
 @pytest.mark.parametrize("kind", [s.AvroSchema, s.JsonSchema])
-def test_what_is_written_by_a_schema_is_read_by_it(client, admin: Admin, name: str, kind):
+def test_message_written_with_a_schema_is_read_with_it(client, admin: Admin, name: str, kind):
     topic = f"persistent://{name}/t"
     consumer = client.subscribe(topic, "s", schema=kind(Order))
     producer = client.create_producer(topic, schema=kind(Order))
@@ -87,7 +87,7 @@ def test_a_schema_that_fits_becomes_the_next_version(client, admin: Admin, name:
     assert admin("GET", f"schemas/{name}/t/schema/2")[0] == 404
 
 
-def test_messages_say_the_version_they_were_written_by(client, admin: Admin, name: str):
+def test_messages_contain_the_schema_version_of_their_producer(client, admin: Admin, name: str):
     topic = f"persistent://{name}/t"
     consumer = client.subscribe(topic, "s")
     for record in (Order, WiderOrder):

@@ -136,7 +136,7 @@ def test_a_topic_with_clients_is_deleted_only_by_force(
     consumer.close()
 
 
-def test_numbers_tell_what_is_there(admin: Admin, client: pulsar.Client, name: str):
+def test_stats_describe_producers_and_subscriptions(admin: Admin, client: pulsar.Client, name: str):
     topic, path = f"persistent://{name}/t", f"persistent/{name}/t"
     consumer = client.subscribe(topic, "s", pulsar.ConsumerType.Shared, consumer_name="me")
     producer = client.create_producer(topic, producer_name="writer", batching_enabled=False)
@@ -200,7 +200,9 @@ def test_single_messages_are_shown(admin: Admin, client: pulsar.Client, name: st
     assert admin("GET", f"{path}/messageid/9999999999999")[0] == 404
 
 
-def test_subscriptions_begin_where_they_are_told_to(admin: Admin, client: pulsar.Client, name: str):
+def test_subscriptions_are_created_at_the_given_position(
+    admin: Admin, client: pulsar.Client, name: str
+):
     topic, path = f"persistent://{name}/t", f"persistent/{name}/t"
     fill(client, topic)
     ledger = admin.get(f"{path}/lastMessageId")["ledgerId"]
@@ -249,7 +251,9 @@ def test_subscriptions_are_moved(admin: Admin, client: pulsar.Client, name: str)
         assert admin(method, f"{path}/subscription/none/{missing}")[0] == 404
 
 
-def test_messages_expire_when_they_are_told_to(admin: Admin, client: pulsar.Client, name: str):
+def test_expire_messages_skips_messages_of_the_given_age(
+    admin: Admin, client: pulsar.Client, name: str
+):
     topic, path = f"persistent://{name}/t", f"persistent/{name}/t"
     for each in ("a", "b"):
         admin.do("PUT", f"{path}/subscription/{each}")
@@ -377,7 +381,9 @@ def test_a_topic_with_partitions_has_its_subscriptions_in_each(
     assert admin.get(f"{path}/subscriptions") == []
 
 
-def test_a_topic_ends_and_says_so(admin: Admin, client: pulsar.Client, name: str):
+def test_terminate_ends_a_topic_and_returns_its_last_message_id(
+    admin: Admin, client: pulsar.Client, name: str
+):
     topic, path = f"persistent://{name}/t", f"persistent/{name}/t"
     fill(client, topic)
 

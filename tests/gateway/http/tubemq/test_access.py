@@ -57,13 +57,13 @@ def read(server, user, password, group):
         return {message.body for message in batch}
 
 
-def test_who_was_granted_both_writes_and_reads(locked):
+def test_user_with_both_grants_writes_and_reads(locked):
     write(locked, "alice", "wonder", b"one")
 
     assert b"one" in read(locked, "alice", "wonder", "alices")
 
 
-def test_who_was_granted_to_read_does_not_write(locked):
+def test_user_with_a_read_grant_cannot_write(locked):
     """The master leaves the topic out, so the client itself reports 444 (no such topic)."""
     write(locked, "alice", "wonder", b"two")
     with pytest.raises(TubeError) as refused:
@@ -75,7 +75,7 @@ def test_who_was_granted_to_read_does_not_write(locked):
     assert b"bad" not in found
 
 
-def test_what_was_granted_to_nobody_is_without_an_owner(locked):
+def test_topic_without_grants_is_denied(locked):
     with (
         client(locked, "alice", "wonder") as tube,
         pytest.raises(TubeError, match="415"),

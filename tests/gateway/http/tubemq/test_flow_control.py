@@ -113,7 +113,7 @@ def test_filters_that_are_prescribed_are_requested(web, topic, group):
     assert web.change_one("admin_del_group_filtercond_info", **which) == 200
 
 
-def test_one_record_says_all_of_it(web, topic, group):
+def test_one_consume_control_record_has_all_fields(web, topic, group):
     which = {"groupName": group, "topicName": topic}
     response = {"consumeEnable": "false", "disableCsmRsn": "too loud", "filterConds": "x"}
     assert web.change_one("admin_add_group_csmctrl_info", **which, **response) == 200
@@ -134,7 +134,7 @@ def test_one_record_says_all_of_it(web, topic, group):
 # -- how fast
 
 
-def test_a_flow_control_is_kept_told_and_taken_back(web, group):
+def test_flow_control_rule_is_set_returned_and_deleted(web, group):
     which = {"groupName": group}
     set_to = {"flowCtrlInfo": SLOW, "statusId": 1}
     assert web.change_one("admin_set_group_flow_control_rule", **which, **set_to) == 200
@@ -150,7 +150,7 @@ def test_a_flow_control_is_kept_told_and_taken_back(web, group):
 
 
 @pytest.mark.parametrize("text", ["nonsense", "[{}]", '[{"type":9,"rule":[]}]'])
-def test_one_that_nobody_could_keep_is_refused(web, group, text):
+def test_invalid_flow_control_rule_is_refused(web, group, text):
     response = web(
         "admin_set_group_flow_control_rule", groupName=group, flowCtrlInfo=text, statusId=1
     )
@@ -163,7 +163,7 @@ def test_one_that_nobody_could_keep_is_refused(web, group, text):
     ("wrong", "message"),
     [({"qryPriorityId": 303}, "priorities"), ({"enableBind": 0}, "bound consumption")],
 )
-def test_what_would_not_hold_is_refused(web, group, wrong, message):
+def test_unsupported_group_setting_is_refused(web, group, wrong, message):
     response = web("admin_add_consume_group_setting", groupName=group, **wrong)
 
     assert not response["result"]
@@ -183,7 +183,7 @@ def test_the_size_of_all_topics_is_the_clusters(web, topic):
 # -- where they are
 
 
-def test_positions_are_told_and_moved(web, topic, group):
+def test_group_offsets_are_returned_and_set(web, topic, group):
     write(web, topic, 5)
     assert len(received(web, group, topic)) == 5
     one = {"groupName": group, "topicName": topic, "partitionId": 0}
@@ -232,7 +232,7 @@ def test_places_that_are_none_are_refused(web, group, text):
     assert (response["result"], response["errCode"]) == (False, 400)
 
 
-def test_who_reads_now_is_told(web, topic, group):
+def test_current_consumers_are_returned(web, topic, group):
     write(web, topic, 1)
     with reading(web, group, topic) as consumer:
         consumer.confirm(consumer.get(10))

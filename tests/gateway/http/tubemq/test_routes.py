@@ -48,7 +48,7 @@ def test_it_answers_as_a_real_master_and_broker_did(tmp_path):
 # -- the table
 
 
-def test_every_method_says_what_it_touches():
+def test_every_method_has_an_operation():
     assert all(isinstance(row.operation, Operation) for row in TABLE.values())
     reading = {Operation.DESCRIBE, Operation.DESCRIBE_SETTINGS}
     for row in [*TABLE.values(), *AT_BROKER.values()]:
@@ -63,7 +63,7 @@ def test_methods_are_named_and_those_that_change_need_the_token(web):
 
 
 @pytest.mark.parametrize("name", NOT_SERVED)
-def test_what_is_not_served_says_why(web, name):
+def test_unserved_method_returns_the_reason(web, name):
     response = web.client.get("/webapi.htm", params={"method": name}).json()
 
     assert (response["result"], response["errCode"]) == (False, 400)
@@ -102,7 +102,7 @@ def test_no_page_in_a_browser_changes_anything_though_it_knows_the_token(web, he
     assert web("admin_query_broker_configure")["data"][0]["manageStatus"] == "online"
 
 
-def test_a_change_says_who_makes_it(web):
+def test_change_requires_a_user(web):
     response = web("admin_online_broker_configure", brokerId=1, modifyUser="", createUser="")
 
     assert response["errMsg"] == "Parameter createUser is missing or value is blank!"
@@ -149,7 +149,7 @@ def test_a_form_may_hold_the_parameters(web):
         ({"method": "GET", "params": {str(number): "" for number in range(201)}}, 400),
     ],
 )
-def test_what_is_no_request_has_a_status_that_says_so(web, request_of, status):
+def test_malformed_request_has_an_http_error_status(web, request_of, status):
     response = web.client.request(url="/webapi.htm", **request_of)
 
     assert response.status_code == status

@@ -92,7 +92,7 @@ def test_a_delete_policy_is_the_retention_that_kafka_sees(web, name, policy, ret
         ({"numPartitions": 0}, "value must >= 1"),
     ],
 )
-def test_what_nobody_would_keep_is_refused(web, name, wrong, message):
+def test_invalid_topic_settings_are_refused(web, name, wrong, message):
     response = web("admin_add_new_topic_record", brokerId=1, topicName=name, **wrong)
 
     assert (response["result"], response["errCode"]) == (False, 400)
@@ -106,7 +106,7 @@ def test_a_larger_message_than_an_entry_is_refused(web, name):
     assert "1 to 15 MB" in str(response)
 
 
-def test_the_largest_message_is_enforced_and_told(web, name):
+def test_message_size_limit_is_enforced_and_returned(web, name):
     web.topic(name, maxMsgSizeInMB=2)
     large = Message(name, b"x" * (3 << 19))
 
@@ -115,7 +115,7 @@ def test_the_largest_message_is_enforced_and_told(web, name):
     assert web.query_one("admin_query_topic_info", topicName=name)["maxMsgSizeInMB"] == 2
 
 
-def test_several_are_made_at_once_and_each_says_how_it_went(web, name):
+def test_batch_creation_returns_one_result_per_topic(web, name):
     web.topic(name)
     records = f'[{{"brokerId":1,"topicName":"{name}"}},{{"brokerId":1,"topicName":"{name}b"}}]'
 
@@ -124,7 +124,7 @@ def test_several_are_made_at_once_and_each_says_how_it_went(web, name):
     assert [each["errCode"] for each in response["data"]] == [402, 200]
 
 
-def test_what_takes_no_messages_is_no_topic_of_a_producer(web, name):
+def test_topic_closed_for_publish_is_not_in_the_topics_of_a_producer(web, name):
     web.topic(name, acceptPublish="false")
 
     with TubeClient(web.server.doors["tubemq-master"]) as tube, tube.producer() as producer:

@@ -46,7 +46,7 @@ async def test_an_election_is_not_needed_or_the_partition_is_unknown(version):
 
 
 @on_loop
-async def test_asked_for_all_topics_are_named_and_nothing_is_elected():
+async def test_election_of_all_topics_names_them_and_elects_nothing():
     async with Rig() as rig:
         rig.topic("t", 2)
         rig.topic("u")
@@ -72,7 +72,7 @@ async def test_an_unknown_kind_of_election_is_refused():
 
 
 @on_loop
-async def test_who_may_not_alter_the_cluster_elects_nobody():
+async def test_election_requires_alter_on_the_cluster():
     async with Rig() as rig:
         rig.topic("t")
         rig.rules.deny(Operation.ALTER, ResourceKind.CLUSTER, "cluster")

@@ -21,7 +21,7 @@ def to(**levels: int) -> UpdateFeaturesRequest:
 
 @pytest.mark.parametrize("version", versions(57))
 @on_loop
-async def test_to_ask_for_what_holds_is_done_at_once(version):
+async def test_update_to_the_current_feature_level_succeeds(version):
     """As Kafka 4.3.1; v2+ has no result per feature."""
     async with Rig() as rig:
         answer = await rig.peer().request(to(group_version=1), version)
@@ -54,7 +54,7 @@ async def test_nothing_to_change_is_no_error():
 
 
 @on_loop
-async def test_who_may_not_gets_an_error():
+async def test_feature_update_without_permission_is_denied():
     async with Rig() as rig:
         rig.rules.deny(Operation.ALTER, ResourceKind.CLUSTER, "cluster")
 

@@ -35,7 +35,7 @@ def sizes(response) -> dict[str, dict[int, int]]:
 
 @pytest.mark.parametrize("version", versions(35))
 @on_loop
-async def test_every_version_tells_the_size_of_what_is_there(version):
+async def test_every_version_returns_the_sizes_of_partitions(version):
     async with Rig() as rig:
         rig.topic("t", 2)
         rig.topic("u")
@@ -76,7 +76,7 @@ async def test_a_size_is_the_same_before_and_after_a_flush():
 
 
 @on_loop
-async def test_what_is_not_there_is_left_out_and_nothing_comes_twice():
+async def test_unknown_partitions_are_omitted_and_duplicates_merged():
     async with Rig() as rig:
         rig.topic("t", 3)
         peer = rig.peer()
@@ -89,7 +89,7 @@ async def test_what_is_not_there_is_left_out_and_nothing_comes_twice():
 
 
 @on_loop
-async def test_who_may_not_describe_the_cluster_gets_nothing():
+async def test_describe_log_dirs_without_permission_is_denied():
     async with Rig() as rig:
         rig.topic("t")
         rig.rules.deny(Operation.DESCRIBE, ResourceKind.CLUSTER, "cluster")
@@ -138,7 +138,7 @@ async def test_a_replica_is_where_it_is_and_goes_nowhere_else(version):
 
 
 @on_loop
-async def test_who_may_not_alter_the_cluster_moves_nothing():
+async def test_alter_replica_log_dirs_without_permission_is_denied():
     async with Rig() as rig:
         rig.topic("t")
         rig.rules.deny(Operation.ALTER, ResourceKind.CLUSTER, "cluster")

@@ -83,7 +83,7 @@ async def test_each_commit_to_meta_moves_the_end():
 
 
 @on_loop
-async def test_who_may_not_know_of_the_cluster_gets_an_error():
+async def test_describe_quorum_without_permission_is_denied():
     async with Rig() as rig:
         rig.rules.deny(Operation.DESCRIBE, ResourceKind.CLUSTER, "cluster")
 

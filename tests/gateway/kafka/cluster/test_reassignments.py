@@ -41,7 +41,7 @@ def codes(response) -> list[tuple[str, list[tuple[int, int]]]]:
 
 @pytest.mark.parametrize("version", versions(45))
 @on_loop
-async def test_only_how_it_is_can_be_asked_for(version):
+async def test_only_the_current_assignment_is_accepted(version):
     """KIP-455: 39 for an impossible assignment, 85 if there is nothing to cancel."""
     nodes = {0: [1], 1: None, 2: [2], 3: [], 4: [1, 1], 5: [1, 2], 6: [-1], 9: [1], 10: None}
     async with Rig() as rig:
@@ -63,7 +63,7 @@ async def test_only_how_it_is_can_be_asked_for(version):
 
 
 @on_loop
-async def test_whether_the_number_of_replicas_may_change_is_said_back():
+async def test_allow_replication_factor_change_is_echoed():
     async with Rig() as rig:
         rig.topic("t")
         peer = rig.peer()
@@ -88,7 +88,7 @@ async def test_nothing_is_ever_on_the_move():
 
 
 @on_loop
-async def test_who_may_not_gets_an_error():
+async def test_reassignments_without_permission_are_denied():
     async with Rig() as rig:
         rig.topic("t")
         rig.rules.deny(Operation.ALTER, ResourceKind.CLUSTER, "cluster")

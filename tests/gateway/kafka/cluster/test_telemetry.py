@@ -16,7 +16,7 @@ from trilogue.wire.kafka.cluster.telemetry import (
 NO_CLIENT, SOME_CLIENT = bytes(16), bytes(range(16))
 
 
-def test_clients_are_not_told_of_it():
+def test_telemetry_apis_are_not_advertised():
     """KIP-714: without a receiver a broker leaves both out of ApiVersions."""
     assert not {71, 72} & {each.api_key for each in apis.advertised_versions()}
 
@@ -53,7 +53,7 @@ async def test_no_metric_is_wanted():
     ],
 )
 @on_loop
-async def test_what_is_pushed_is_checked_and_dropped(change, code):
+async def test_pushed_telemetry_is_checked_and_dropped(change, code):
     async with Rig() as rig:
         peer = rig.peer()
         reported = await peer.request(

@@ -22,7 +22,7 @@ async def test_the_one_node_cannot_be_forgotten_and_there_is_no_other(node, code
 
 
 @on_loop
-async def test_who_may_not_gets_an_error():
+async def test_unregister_broker_without_permission_is_denied():
     async with Rig() as rig:
         rig.rules.deny(Operation.ALTER, ResourceKind.CLUSTER, "cluster")
 

@@ -40,7 +40,7 @@ async def reported(rig: Rig, name: str, *keys: str, kind: int = BROKER, **how):
 
 
 @on_loop
-async def test_a_broker_tells_every_setting_its_type_and_why_it_is_so():
+async def test_broker_describes_every_config_with_type_and_documentation():
     async with Rig() as rig:
         found = await reported(rig, "1", include_documentation=True)
 
@@ -54,7 +54,7 @@ async def test_a_broker_tells_every_setting_its_type_and_why_it_is_so():
 
 
 @on_loop
-async def test_what_the_node_itself_says_is_told_with_kafkas_default_behind_it():
+async def test_node_settings_are_synonyms_before_the_default_of_kafka():
     async with Rig() as rig:
         found = await reported(
             rig, "1", "node.id", "group.initial.rebalance.delay.ms", "log.roll.ms"
@@ -68,7 +68,7 @@ async def test_what_the_node_itself_says_is_told_with_kafkas_default_behind_it()
 
 
 @on_loop
-async def test_all_brokers_tell_only_what_was_said_for_all():
+async def test_default_broker_resource_has_only_its_overrides():
     async with Rig() as rig:
         requested = change("", ("message.max.bytes", SET, "5000"), kind=BROKER)
         assert code(await rig.peer().request(requested, 1)) == 0
@@ -96,7 +96,7 @@ UNKNOWN = [
 
 @pytest.mark.parametrize(("kind", "name", "expected"), UNKNOWN)
 @on_loop
-async def test_what_is_not_there_is_refused_with_a_sentence(kind, name, expected):
+async def test_unknown_resource_is_refused_with_a_message(kind, name, expected):
     async with Rig() as rig:
         peer = rig.peer()
         (found,) = (await peer.request(describe(name, kind=kind), 4)).results
@@ -111,7 +111,7 @@ async def test_what_is_not_there_is_refused_with_a_sentence(kind, name, expected
 
 
 @on_loop
-async def test_what_is_said_for_all_topics_holds_at_once_for_those_that_do_not_say_it():
+async def test_broker_config_applies_at_once_to_topics_without_override():
     async with Rig() as rig:
         rig.topic("silent")
         rig.topic("own", max_message_bytes="2000")
@@ -129,7 +129,7 @@ async def test_what_is_said_for_all_topics_holds_at_once_for_those_that_do_not_s
 
 
 @on_loop
-async def test_a_topic_tells_what_was_said_for_it_by_whom():
+async def test_topic_configs_have_synonyms_by_source():
     async with Rig() as rig:
         rig.topic("t", retention_ms="5")
         peer = rig.peer()
@@ -156,7 +156,7 @@ async def test_a_topic_tells_what_was_said_for_it_by_whom():
 
 @pytest.mark.parametrize("name", ["", "1"])
 @on_loop
-async def test_legacy_alter_replaces_what_was_said(name):
+async def test_alter_configs_replaces_all_overrides(name):
     async with Rig() as rig:
         peer = rig.peer()
         await peer.request(change(name, ("log.retention.bytes", SET, "5"), kind=BROKER), 1)
@@ -182,7 +182,7 @@ REFUSED = {
 @pytest.mark.parametrize("name", ["", "1"])
 @pytest.mark.parametrize("kind", REFUSED)
 @on_loop
-async def test_what_cannot_be_expressed_is_an_invalid_request_and_changes_nothing(name, kind):
+async def test_invalid_config_returns_invalid_request_and_changes_nothing(name, kind):
     async with Rig() as rig:
         requested = change(name, ("log.preallocate", SET, "true"), REFUSED[kind], kind=BROKER)
 
@@ -193,7 +193,7 @@ async def test_what_cannot_be_expressed_is_an_invalid_request_and_changes_nothin
 
 
 @on_loop
-async def test_to_reset_what_is_not_set_is_no_error():
+async def test_reset_of_an_unset_config_succeeds():
     """kafka-reassign-partitions.sh removes throttles that were never set."""
     async with Rig() as rig:
         gone = ("leader.replication.throttled.rate", DELETE, None)
@@ -203,7 +203,7 @@ async def test_to_reset_what_is_not_set_is_no_error():
 
 
 @on_loop
-async def test_validation_alone_says_nothing():
+async def test_validate_only_changes_nothing():
     async with Rig() as rig:
         peer = rig.peer()
         right = ("message.max.bytes", SET, "5"), ("message.max.bytes", SET, "soon")
@@ -235,7 +235,7 @@ async def test_changes_of_a_broker_follow_each_other():
 
 @pytest.mark.parametrize(("kind", "name"), [(BROKER, "1"), (BROKER, ""), (LOGGER, "1")])
 @on_loop
-async def test_who_may_not_gets_an_error(kind, name):
+async def test_broker_configs_without_permission_are_denied(kind, name):
     async with Rig() as rig:
         rig.rules.deny(Operation.ALTER_SETTINGS, ResourceKind.CLUSTER, "cluster")
         rig.rules.deny(Operation.DESCRIBE_SETTINGS, ResourceKind.CLUSTER, "cluster")
@@ -251,7 +251,7 @@ async def test_who_may_not_gets_an_error(kind, name):
 
 
 @on_loop
-async def test_a_group_tells_its_own_settings_and_what_holds_for_all():
+async def test_group_describes_its_overrides_and_broker_defaults():
     async with Rig() as rig:
         peer = rig.peer()
         key = "consumer.session.timeout.ms"
@@ -288,7 +288,7 @@ async def test_a_group_gets_no_other_settings_than_the_broker_allows(key, value,
 
 
 @on_loop
-async def test_who_may_not_see_a_group_does_not_see_its_settings():
+async def test_group_configs_without_permission_are_denied():
     async with Rig() as rig:
         rig.rules.deny(Operation.DESCRIBE_SETTINGS, ResourceKind.GROUP, "g")
 
@@ -298,7 +298,7 @@ async def test_who_may_not_see_a_group_does_not_see_its_settings():
 
 
 @on_loop
-async def test_nothing_is_asked_of_clients_to_measure():
+async def test_client_metrics_resources_are_empty_and_refused():
     async with Rig() as rig:
         peer = rig.peer()
 

@@ -66,7 +66,7 @@ def code(response) -> int:
 
 @pytest.mark.parametrize("version", versions(32))
 @on_loop
-async def test_every_version_tells_the_settings_that_hold(version):
+async def test_every_version_describes_effective_configs(version):
     async with Rig() as rig:
         rig.topic("t", retention_ms="5", flush="interval")
 
@@ -93,7 +93,7 @@ async def test_every_version_tells_the_settings_that_hold(version):
 
 
 @on_loop
-async def test_only_what_was_requested_is_told():
+async def test_only_requested_keys_are_described():
     async with Rig() as rig:
         rig.topic("t", retention_ms="5")
         requested = describe(
@@ -112,7 +112,7 @@ async def test_only_what_was_requested_is_told():
 
 
 @on_loop
-async def test_what_has_no_settings_is_refused():
+async def test_describe_configs_of_unknown_or_denied_resources_is_refused():
     async with Rig() as rig:
         rig.topic("t")
         rig.topic("secret")
@@ -138,7 +138,7 @@ async def test_a_request_names_only_so_many():
 
 
 @on_loop
-async def test_one_request_is_told_only_so_many_bytes(monkeypatch):
+async def test_size_of_a_describe_configs_response_is_limited(monkeypatch):
     async with Rig() as rig:
         for name in "tuv":
             rig.topic(name)
@@ -155,7 +155,7 @@ async def test_one_request_is_told_only_so_many_bytes(monkeypatch):
 
 
 @on_loop
-async def test_each_topic_tells_its_own_settings_among_those_that_all_share():
+async def test_each_topic_describes_its_overrides_and_shared_defaults():
     async with Rig() as rig:
         rig.topic("a")
         rig.topic("b", retention_ms="5")
@@ -229,7 +229,7 @@ async def test_a_change_holds_for_partitions_that_live_and_for_known_shapes():
 
 
 @on_loop
-async def test_what_other_listeners_keep_at_a_topic_is_not_shown_and_stays():
+async def test_settings_of_other_protocols_are_hidden_and_kept():
     async with Rig() as rig:
         topic = rig.topic("t", retention_ms="5")
         theirs = {"pulsar.maxProducers": "2"}
@@ -289,7 +289,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("kind", REFUSED)
 @on_loop
-async def test_what_cannot_be_is_refused_and_changes_nothing(kind):
+async def test_invalid_config_change_is_refused_and_changes_nothing(kind):
     requested, expected = REFUSED[kind]
     async with Rig() as rig:
         rig.topic("t", retention_ms="5")
@@ -302,7 +302,7 @@ async def test_what_cannot_be_is_refused_and_changes_nothing(kind):
 
 @pytest.mark.parametrize("requested", [replace("t", flush="interval"), replace("t", flush=None)])
 @on_loop
-async def test_who_may_not_alter_gets_an_error(requested):
+async def test_alter_configs_without_permission_is_denied(requested):
     async with Rig() as rig:
         rig.topic("t")
         rig.rules.deny(Operation.ALTER_SETTINGS, ResourceKind.TOPIC, "public/default/t")
@@ -382,7 +382,7 @@ async def test_two_changes_at_once_are_both_kept():
 
 
 @on_loop
-async def test_a_change_that_was_outrun_says_so():
+async def test_conflicting_change_returns_its_error():
     async with Rig() as rig:
         rig.topic("t")
         rig.hold_commits = True

@@ -26,7 +26,7 @@ EVERY = {(TOPICS, "t"), (TOPICS, "u"), (BROKERS, "1"), (LOGGERS, "1"), (GROUPS, 
     ],
 )
 @on_loop
-async def test_things_are_listed_by_kind_and_groups_that_something_was_said_of(kinds, expected):
+async def test_resources_are_listed_by_type_and_groups_with_overrides(kinds, expected):
     async with Rig() as rig:
         rig.topic("t")
         rig.topic("u")
@@ -63,7 +63,7 @@ async def test_an_unknown_kind_is_one_of_a_version_we_do_not_know(kind):
 
 
 @on_loop
-async def test_who_may_not_see_settings_sees_no_list():
+async def test_list_config_resources_without_permission_is_denied():
     async with Rig() as rig:
         rig.rules.deny(Operation.DESCRIBE_SETTINGS, ResourceKind.CLUSTER, "cluster")
 

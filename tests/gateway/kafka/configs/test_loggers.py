@@ -33,7 +33,7 @@ def _levels() -> Iterator[None]:
 
 
 @on_loop
-async def test_every_logger_of_ours_and_the_first_of_all_are_told():
+async def test_root_logger_and_loggers_of_trilogue_are_described():
     async with Rig() as rig:
         logging.getLogger().setLevel(logging.WARNING)
         logging.getLogger(STREAM).setLevel(logging.DEBUG)
@@ -84,7 +84,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("kind", REFUSED)
 @on_loop
-async def test_what_cannot_be_is_refused_and_no_level_changes(kind):
+async def test_invalid_logger_change_is_refused_and_changes_nothing(kind):
     requested, expected = REFUSED[kind]
     async with Rig() as rig:
         before = [logging.getLogger(name).level for name in (None, STREAM)]

@@ -138,7 +138,7 @@ async def test_zstd_ends_an_answer_and_is_an_error_where_it_comes_first():
 
 
 @on_loop
-async def test_times_of_the_broker_are_said_so():
+async def test_log_append_time_is_marked():
     async with Rig() as rig:
         rig.topic("t", message_timestamp_type="LogAppendTime")
         rig.now_ms += 5
@@ -207,7 +207,7 @@ async def test_behind_a_marker_at_the_end_a_fetch_waits():
 @pytest.mark.parametrize("version", OLD)
 @pytest.mark.parametrize("is_flushed", [False, True])
 @on_loop
-async def test_what_pulsars_clients_wrote_is_read_too(version: int, is_flushed: bool):
+async def test_pulsar_messages_are_down_converted(version: int, is_flushed: bool):
     """docs/reference/conversion.md: zstd becomes gzip, since message sets know no zstd."""
     async with Rig() as rig:
         rig.topic("t")
@@ -225,7 +225,7 @@ async def test_what_pulsars_clients_wrote_is_read_too(version: int, is_flushed: 
 
 
 @on_loop
-async def test_zstd_of_others_becomes_gzip_for_who_does_not_know_it():
+async def test_zstd_of_pulsar_is_gzip_before_fetch_v10():
     """KIP-110: Fetch v10 is the first with zstd."""
     async with Rig() as rig:
         rig.topic("t")
@@ -253,7 +253,7 @@ async def test_entries_below_the_offset_are_not_converted():
 
 
 @on_loop
-async def test_what_tubemqs_clients_wrote_is_read_too():
+async def test_tubemq_messages_are_down_converted():
     async with Rig() as rig:
         rig.topic("t")
         partition = rig.gateway.topic("t").partitions[0]
@@ -267,7 +267,7 @@ async def test_what_tubemqs_clients_wrote_is_read_too():
 
 
 @on_loop
-async def test_what_no_other_can_read_is_passed_over():
+async def test_encrypted_messages_are_skipped():
     async with Rig() as rig:
         rig.topic("t")
         await write(rig, "t", single(b"secret", **ENCRYPTED), single(b"open"))

@@ -191,7 +191,7 @@ async def test_min_bytes_are_reached_over_all_partitions_together():
 
 
 @on_loop
-async def test_what_is_not_durable_is_not_shown():
+async def test_records_that_are_not_durable_are_not_returned():
     """The high watermark follows the fsync."""
     async with Rig() as rig:
         topic = rig.topic("t")
@@ -408,7 +408,7 @@ async def test_the_leader_epoch_that_a_client_knows_is_checked(epoch, code):
 
 
 @on_loop
-async def test_unknown_topics_partitions_and_ids_are_told_each_for_itself():
+async def test_unknown_topics_partitions_and_ids_have_errors_per_partition():
     async with Rig() as rig:
         rig.topic("t")
         await fill(rig, "t", "a")
@@ -422,7 +422,7 @@ async def test_unknown_topics_partitions_and_ids_are_told_each_for_itself():
 
 @pytest.mark.parametrize("version", [4, 11, 12, 15, 18])
 @on_loop
-async def test_nobody_fetches_as_a_follower(version, caplog):
+async def test_fetch_as_a_follower_is_refused(version, caplog):
     """CVE-2018-1288: a forged replica id gets nothing."""
     async with Rig() as rig:
         topic = rig.topic("t")
@@ -438,7 +438,7 @@ async def test_nobody_fetches_as_a_follower(version, caplog):
 
 
 @on_loop
-async def test_who_may_not_read_gets_nothing():
+async def test_fetch_without_permission_is_denied():
     async with Rig() as rig:
         rig.topic("t")
         await fill(rig, "t", "a")

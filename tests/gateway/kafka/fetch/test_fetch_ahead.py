@@ -66,7 +66,7 @@ async def test_all_is_read_once_and_in_order(isolation_level):
 
 
 @on_loop
-async def test_who_is_slow_is_not_read_ahead_for():
+async def test_slow_consumer_gets_no_read_ahead():
     async with Rig() as rig:
         await stored(rig)
         peer, offset = rig.peer(), 0
@@ -81,7 +81,7 @@ async def test_who_is_slow_is_not_read_ahead_for():
 
 
 @on_loop
-async def test_what_no_client_comes_for_is_let_go_of():
+async def test_unused_read_ahead_is_released():
     async with Rig() as rig:
         await stored(rig)
         await read_on(rig, times=2)
@@ -93,7 +93,7 @@ async def test_what_no_client_comes_for_is_let_go_of():
 
 
 @on_loop
-async def test_who_may_have_less_than_was_read_ahead_gets_less():
+async def test_smaller_fetch_gets_a_part_of_the_read_ahead():
     async with Rig() as rig:
         await stored(rig)
         offset = await read_on(rig, times=2)
@@ -137,7 +137,7 @@ class Queue(Executor):
 
 
 @on_loop
-async def test_what_no_client_will_come_for_is_not_read_any_more():
+async def test_replaced_or_late_read_ahead_is_cancelled():
     async with Rig() as rig:
         await stored(rig)
         (plog,) = [each.log for each in rig.broker.cluster.topic(parse_kafka("t")).partitions]
@@ -156,7 +156,7 @@ async def test_what_no_client_will_come_for_is_not_read_any_more():
 
 
 @on_loop
-async def test_damage_that_was_read_ahead_is_told_to_who_reads_it():
+async def test_damage_found_by_read_ahead_is_returned_to_the_fetch_at_its_offset():
     async with Rig() as rig:
         rig.topic("t")
         await fill(rig, "t", *"abcd", "damaged" * 50_000)

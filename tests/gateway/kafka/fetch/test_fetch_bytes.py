@@ -82,7 +82,7 @@ async def test_hot_bytes_are_written_as_views_of_the_tail():
 
 
 @on_loop
-async def test_what_no_client_reads_makes_the_answers_of_all_small():
+async def test_unread_responses_shrink_responses_of_all_connections():
     """Slow readers may be many, each within its own limit: their sum has a limit too."""
     memory = ConnectionMemory(unsent=MemoryBudget(270_000))  # 200,000 of it for large responses
     async with Rig(limits=Limits(write_high_bytes=10_000), memory=memory) as rig:
@@ -128,7 +128,7 @@ async def test_a_fetch_of_many_partitions_is_looked_at_over_several_turns(versio
 
 @pytest.mark.parametrize("in_session", [False, True])
 @on_loop
-async def test_what_comes_while_others_are_looked_at_is_not_waited_for(in_session):
+async def test_record_appended_during_a_scan_is_returned_without_a_wait(in_session):
     """The first partition gets a record after it was scanned, before the last one was."""
     async with Rig() as rig:
         count = 8 * ITERATION_WORK

@@ -59,7 +59,7 @@ async def read(rig: Rig, offset: int = 0, **how: int):
 
 @pytest.mark.parametrize("is_flushed", [False, True])
 @on_loop
-async def test_one_partition_is_read_whoever_wrote_to_it(is_flushed):
+async def test_partition_with_kafka_and_pulsar_messages_is_read_in_order(is_flushed):
     async with Rig() as rig:
         rig.topic("t")
         await rig.peer().request(produce("t", batch("kafka 0", "kafka 1")), 7)
@@ -95,7 +95,7 @@ async def test_kafkas_own_entries_go_out_as_they_were_sent():
 
 
 @on_loop
-async def test_what_cannot_be_converted_is_passed_counted_and_logged_once(caplog):
+async def test_unconvertible_messages_are_skipped_counted_and_logged_once(caplog):
     async with Rig() as rig:
         rig.topic("t")
         await write(rig, "t", single(b"0"), single(b"1", **ENCRYPTED), single(b"2", **ENCRYPTED))
@@ -124,7 +124,7 @@ async def test_a_consumer_alone_at_what_it_cannot_get_goes_on():
 
 @pytest.mark.parametrize("is_flushed", [False, True])
 @on_loop
-async def test_limits_count_what_is_sent_and_not_what_is_stored(is_flushed):
+async def test_fetch_limits_count_converted_bytes(is_flushed):
     """A zlib batch of Pulsar's may become larger; the response stays within the requested limit."""
     async with Rig() as rig:
         rig.topic("t")
@@ -174,7 +174,7 @@ async def test_near_the_tail_it_is_converted_once_for_all_readers():
 
 
 @on_loop
-async def test_who_reads_its_own_protocol_only_is_not_sent_to_a_thread():
+async def test_fetch_of_kafka_batches_uses_no_thread():
     async with Rig() as rig:
         rig.topic("t")
         rig.topic("other")
@@ -216,7 +216,7 @@ async def test_a_time_is_found_by_what_pulsar_published(is_flushed):
 
 
 @on_loop
-async def test_what_lies_in_segments_is_not_kept_since_compaction_may_change_it():
+async def test_conversions_of_segments_are_not_cached():
     async with Rig() as rig:
         rig.topic("t")
         await write(rig, "t", single(), single())

@@ -50,7 +50,7 @@ async def test_an_incremental_fetch_waits_until_something_moves():
 
 
 @on_loop
-async def test_unknown_partitions_are_told_when_the_time_is_over():
+async def test_unknown_partition_is_returned_after_max_wait():
     """As in Kafka: a client of an unknown topic would otherwise poll again without a pause."""
     async with Rig() as rig:
         rig.topic("t")
@@ -64,7 +64,7 @@ async def test_unknown_partitions_are_told_when_the_time_is_over():
 
 
 @on_loop
-async def test_partitions_that_have_nothing_to_say_rest():
+async def test_unchanged_partitions_are_not_scanned():
     """A fetch costs what moved, not what is in the session."""
     async with Rig() as rig:
         rig.topic("t", partitions=50)
@@ -144,7 +144,7 @@ async def test_a_session_that_ends_while_its_fetch_waits_answers_that_one():
 
 
 @on_loop
-async def test_what_moved_while_nobody_could_be_told_is_told_in_the_end():
+async def test_changes_of_a_held_fetch_are_returned_at_max_wait():
     """A new start, or an end beyond the reader's limit, is not worth a response by itself."""
     async with Rig() as rig:
         topic = rig.topic("t", partitions=3)
@@ -200,7 +200,7 @@ class Model:
 
 @pytest.mark.parametrize("seed", range(12))
 @on_loop
-async def test_a_session_tells_what_a_look_at_everything_would(seed):
+async def test_session_returns_the_same_as_a_full_scan(seed):
     random, count = Random(seed), 6
     async with Rig() as rig:
         topic = rig.topic("t", partitions=count)

@@ -30,7 +30,7 @@ from trilogue.gateway.kafka.fetch.sessions import EVICTABLE_AFTER_S, next_epoch
 
 @pytest.mark.parametrize("version", SESSIONS)
 @on_loop
-async def test_every_version_is_told_what_is_new_and_nothing_else(version):
+async def test_every_version_returns_only_changed_partitions(version):
     async with Rig() as rig:
         rig.topic("t", partitions=3)
         reader = Reader(rig, version=version)
@@ -69,7 +69,7 @@ async def test_before_version_7_there_are_none(version):
     ],
 )
 @on_loop
-async def test_what_a_request_is_its_id_and_epoch_say(session_id, epoch, code, is_opened):
+async def test_session_id_and_epoch_decide_the_type_of_a_request(session_id, epoch, code, is_opened):
     """KIP-227, "Fetch request": full, sessionless, incremental; an unknown id is an error."""
     async with Rig() as rig:
         rig.topic("t")
@@ -186,7 +186,7 @@ async def test_a_session_belongs_to_no_connection():
 
 
 @on_loop
-async def test_who_comes_to_another_server_with_a_session_starts_over():
+async def test_unknown_session_of_another_server_starts_over():
     """As after a restart: sessions are in memory only."""
     async with Rig() as rig:
         rig.topic("t")
@@ -204,7 +204,7 @@ async def test_who_comes_to_another_server_with_a_session_starts_over():
 
 
 @on_loop
-async def test_what_is_read_on_is_sent_again_and_the_rest_is_remembered():
+async def test_advanced_offsets_are_sent_and_others_kept_in_the_session():
     async with Rig() as rig:
         rig.topic("t", partitions=2)
         await fill(rig, "a", "b", index=0)
@@ -252,7 +252,7 @@ async def test_a_new_start_of_the_log_is_reported():
 
 
 @on_loop
-async def test_an_error_is_told_each_time_and_its_end_too():
+async def test_partition_error_is_returned_each_time_until_resolved():
     async with Rig() as rig:
         rig.topic("t", partitions=2)
         await fill(rig, "a")
@@ -269,7 +269,7 @@ async def test_an_error_is_told_each_time_and_its_end_too():
 
 
 @on_loop
-async def test_who_had_messages_is_served_last_the_next_time():
+async def test_partition_with_returned_messages_is_served_last_next_time():
     """KIP-227, "Partition ordering": otherwise the first partitions would starve the others."""
     async with Rig() as rig:
         rig.topic("t", partitions=3)
@@ -317,7 +317,7 @@ async def test_a_partition_that_comes_later_is_found():
 
 
 @on_loop
-async def test_nothing_is_told_to_who_may_read_no_longer():
+async def test_session_returns_no_records_after_read_is_denied():
     async with Rig() as rig:
         rig.topic("t")
         reader = Reader(rig)
@@ -367,7 +367,7 @@ async def test_a_full_cache_opens_no_more_sessions():
 
 
 @on_loop
-async def test_the_session_that_nobody_used_for_longest_goes_first():
+async def test_least_recently_used_session_is_evicted_first():
     """KIP-227, "Fetch session caching": after two minutes, min.incremental.fetch...eviction.ms."""
     async with Rig(settings=KafkaSettings(fetch_sessions_max=2)) as rig:
         rig.topic("t", partitions=3)

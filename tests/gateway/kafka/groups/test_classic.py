@@ -69,7 +69,7 @@ async def test_this_node_coordinates_every_group(version):
 
 @pytest.mark.parametrize("version", [1, 6])
 @on_loop
-async def test_who_asked_for_the_coordinator_of_a_group_is_waited_for(version):
+async def test_initial_delay_waits_for_a_client_that_looked_up_the_coordinator(version):
     async with Rig() as rig:
         first = asyncio.ensure_future(enter(rig.peer(), 2))
         await settle()
@@ -84,7 +84,7 @@ async def test_who_asked_for_the_coordinator_of_a_group_is_waited_for(version):
 
 @pytest.mark.parametrize("version", [1, 4, 6])
 @on_loop
-async def test_who_looks_for_the_coordinator_of_a_transaction_finds_this_node(version):
+async def test_coordinator_of_a_transaction_is_this_node(version):
     async with Rig() as rig:
         peer = rig.peer()
         requested = FindCoordinatorRequest(key="x", coordinator_keys=["x"], key_type=1)
@@ -101,7 +101,7 @@ async def test_who_looks_for_the_coordinator_of_a_transaction_finds_this_node(ve
 
 
 @on_loop
-async def test_who_may_not_describe_a_transaction_does_not_find_its_coordinator():
+async def test_transaction_coordinator_without_permission_is_denied():
     async with Rig() as rig:
         rig.rules.deny(Operation.DESCRIBE, ResourceKind.TRANSACTION, "x")
         requested = FindCoordinatorRequest(coordinator_keys=["x"], key_type=1)
@@ -114,7 +114,7 @@ async def test_who_may_not_describe_a_transaction_does_not_find_its_coordinator(
 @pytest.mark.parametrize("key_type", [2, 7])
 @pytest.mark.parametrize("version", [1, 4, 6])
 @on_loop
-async def test_other_kinds_have_no_coordinator_and_clients_are_told_why(key_type, version):
+async def test_unsupported_key_types_have_no_coordinator(key_type, version):
     async with Rig() as rig:
         requested = FindCoordinatorRequest(key="x", coordinator_keys=["x"], key_type=key_type)
 
@@ -152,7 +152,7 @@ async def test_to_leave_a_group_without_a_name_is_one_error(version):
 
 @pytest.mark.parametrize("version", versions(14))
 @on_loop
-async def test_since_v5_a_member_that_syncs_says_by_which_protocol(version):
+async def test_sync_group_requires_the_protocol_since_v5(version):
     async with Rig() as rig:
         peer = rig.peer()
         joined = await enter(peer, 9)
@@ -301,7 +301,7 @@ async def test_refusals_of_a_join(kind):
 
 
 @on_loop
-async def test_who_may_not_use_the_group_gets_30_everywhere():
+async def test_group_requests_without_permission_are_denied():
     async with Rig() as rig:
         for operation in (Operation.READ, Operation.DESCRIBE):
             rig.rules.deny(operation, ResourceKind.GROUP, "g")

@@ -85,7 +85,7 @@ async def test_every_version_commits(version):
 
 @pytest.mark.parametrize("version", versions(9))
 @on_loop
-async def test_every_version_tells_positions_and_minus_one_for_none(version):
+async def test_every_version_returns_committed_offsets_or_minus_one(version):
     async with Rig() as rig:
         topic = rig.topic("t", partitions=2)
         peer = rig.peer()
@@ -123,7 +123,7 @@ async def test_null_topics_are_all_positions_of_the_group(version):
 
 
 @on_loop
-async def test_many_groups_are_told_at_once():
+async def test_one_request_returns_offsets_of_several_groups():
     async with Rig() as rig:
         rig.topic("t")
         peer = rig.peer()
@@ -142,7 +142,7 @@ async def test_many_groups_are_told_at_once():
 
 
 @on_loop
-async def test_a_commit_is_answered_when_it_is_durable_and_seen_by_nobody_before():
+async def test_offset_commit_is_answered_and_visible_when_durable():
     """An acknowledged commit never goes back."""
     async with Rig() as rig:
         rig.topic("t")
@@ -237,7 +237,7 @@ async def test_a_group_without_members_takes_manual_commits_only(generation, mem
 
 
 @on_loop
-async def test_who_may_not_use_the_group_or_read_the_topic_gets_an_error():
+async def test_offsets_without_group_or_topic_permission_are_denied():
     async with Rig() as rig:
         rig.topic("t")
         rig.topic("u")
@@ -269,7 +269,7 @@ def kept(rig: Rig, group: str = "g") -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("version", versions(8))
 @on_loop
-async def test_only_v2_to_v4_say_for_how_long_positions_are_to_be_kept(version):
+async def test_only_v2_to_v4_have_a_retention_time(version):
     """KIP-211 removed the field in v5."""
     async with Rig() as rig:
         topic = rig.topic("t")
@@ -293,7 +293,7 @@ async def test_a_time_below_zero_leaves_it_to_the_broker(given):
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 @on_loop
-async def test_only_v1_says_for_each_partition_when_it_was(version):
+async def test_only_v1_has_a_commit_timestamp_per_partition(version):
     async with Rig() as rig:
         rig.topic("t", partitions=3)
         requested = commit("t", 5, 6, 7)
@@ -307,7 +307,7 @@ async def test_only_v1_says_for_each_partition_when_it_was(version):
 
 
 @on_loop
-async def test_a_group_may_refuse_to_tell_its_positions_and_others_are_told():
+async def test_error_of_one_group_leaves_offsets_of_others_returned():
     """OffsetFetch v9: an error of the group (KIP-848), without topics."""
 
     class Strict(ClassicGroup):
@@ -332,7 +332,7 @@ async def test_a_group_may_refuse_to_tell_its_positions_and_others_are_told():
 
 
 @on_loop
-async def test_all_that_a_group_has_is_told_once_however_often_it_is_requested():
+async def test_all_offsets_of_a_group_are_returned_once_per_request():
     """A small request must not get an unlimited response: all offsets, thousands of times."""
     async with Rig() as rig:
         rig.topic("t")

@@ -43,7 +43,7 @@ def shared(answer) -> dict[bytes, list[int]] | None:
 
 @VERSIONS
 @on_loop
-async def test_members_hear_what_they_may_have_and_say_what_they_have(version):
+async def test_heartbeats_assign_and_confirm_partitions(version):
     async with Rig() as rig:
         t = rig.topic("t", 3).topic_id
         peer = rig.peer()
@@ -97,7 +97,7 @@ async def test_a_member_without_an_id_is_given_one_in_version_0():
     ],
 )
 @on_loop
-async def test_what_contradicts_itself_is_refused_in_kafkas_words(fields, why):
+async def test_inconsistent_heartbeat_is_refused_with_the_message_of_kafka(fields, why):
     """In Kafka 4.3.1's order of checks."""
     async with Rig() as rig:
         answer = await rig.peer().request(beat(**fields), 1)

@@ -86,7 +86,7 @@ async def test_every_version_deletes_a_group_with_its_positions(version):
 
 
 @on_loop
-async def test_each_group_has_its_own_outcome_and_a_name_said_twice_has_one():
+async def test_each_group_has_one_result_and_duplicates_are_merged():
     """68 unless Empty, 69 unknown."""
     async with Rig() as rig:
         peer = await committed(rig, "by-hand")
@@ -129,7 +129,7 @@ async def test_a_deletion_is_answered_when_it_is_in_the_journal():
 
 
 @on_loop
-async def test_who_may_not_delete_a_group_deletes_nothing():
+async def test_delete_groups_without_permission_is_denied():
     async with Rig() as rig:
         peer = await committed(rig)
         rig.rules.deny(Operation.DELETE, ResourceKind.GROUP, "g")

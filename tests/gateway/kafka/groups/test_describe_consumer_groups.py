@@ -27,7 +27,7 @@ def named(assignment) -> dict[str, list[int]]:
 
 @pytest.mark.parametrize("version", versions(69))
 @on_loop
-async def test_members_are_told_with_what_they_want_have_and_shall_have(version):
+async def test_members_are_described_with_subscription_assignment_and_target(version):
     async with Rig() as rig:
         t = rig.topic("t", 3).topic_id
         peer = rig.peer()
@@ -55,7 +55,7 @@ async def test_members_are_told_with_what_they_want_have_and_shall_have(version)
 
 
 @on_loop
-async def test_a_member_that_speaks_as_classic_ones_do_is_told_as_such():
+async def test_member_of_the_classic_protocol_is_described_as_classic():
     async with Rig() as rig:
         rig.topic("t")
         peer = rig.peer()
@@ -71,7 +71,7 @@ async def test_a_member_that_speaks_as_classic_ones_do_is_told_as_such():
 
 
 @on_loop
-async def test_what_is_no_consumer_group_is_not_found():
+async def test_group_of_another_type_is_not_found():
     async with Rig() as rig:
         peer = rig.peer()
         await peer.request(classic_join("classic"), 3)
@@ -85,7 +85,7 @@ async def test_what_is_no_consumer_group_is_not_found():
 
 
 @on_loop
-async def test_a_group_with_a_topic_that_may_not_be_described_is_not_told_of():
+async def test_group_with_a_topic_without_describe_permission_is_denied():
     """As Kafka 4: members and their assignments would reveal the topic."""
     async with Rig() as rig:
         rig.topic("t")
@@ -99,7 +99,7 @@ async def test_a_group_with_a_topic_that_may_not_be_described_is_not_told_of():
 
 
 @on_loop
-async def test_what_the_caller_may_do_is_told_when_asked_for():
+async def test_authorized_operations_are_returned_on_request():
     async with Rig() as rig:
         peer = rig.peer()
         await peer.request(beat("a"), 1)

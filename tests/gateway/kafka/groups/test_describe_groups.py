@@ -49,7 +49,7 @@ async def test_every_version_describes_a_settled_group(version):
 
 
 @on_loop
-async def test_a_group_that_is_not_settled_tells_who_is_in_it_and_nothing_of_theirs():
+async def test_rebalancing_group_describes_members_without_metadata():
     """As Kafka: no protocol, no metadata, no assignments before Stable."""
     async with Rig() as rig:
         peer, other = rig.peer(), rig.peer()
@@ -98,7 +98,7 @@ async def test_a_group_that_is_not_there_is_dead_and_since_v6_an_error(version):
 
 
 @on_loop
-async def test_groups_are_told_in_the_requested_order():
+async def test_groups_are_described_in_the_requested_order():
     async with Rig() as rig:
         answer = await rig.peer().request(describe("b", "a"), 5)
 
@@ -107,7 +107,7 @@ async def test_groups_are_told_in_the_requested_order():
 
 @pytest.mark.parametrize("version", [each for each in versions(15) if each >= 3])
 @on_loop
-async def test_what_the_caller_may_do_is_told_on_request(version):
+async def test_authorized_operations_are_returned_on_request(version):
     async with Rig() as rig:
         rig.topic("t")
         peer = rig.peer()
@@ -122,7 +122,7 @@ async def test_what_the_caller_may_do_is_told_on_request(version):
 
 
 @on_loop
-async def test_who_may_not_describe_a_group_gets_an_error_and_nothing_else():
+async def test_describe_groups_without_permission_is_denied():
     async with Rig() as rig:
         peer = rig.peer()
         await enter(peer, 3)

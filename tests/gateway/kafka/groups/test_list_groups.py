@@ -100,7 +100,7 @@ async def test_both_filters_must_fit():
 
 
 @on_loop
-async def test_who_may_not_describe_the_cluster_is_told_of_the_groups_it_may():
+async def test_list_groups_without_describe_cluster_returns_describable_groups():
     async with Rig() as rig:
         await some_groups(rig)
         rig.rules.deny(Operation.DESCRIBE, ResourceKind.CLUSTER, "cluster")
@@ -110,7 +110,7 @@ async def test_who_may_not_describe_the_cluster_is_told_of_the_groups_it_may():
 
 
 @on_loop
-async def test_who_may_describe_the_cluster_is_told_of_all():
+async def test_list_groups_with_describe_cluster_returns_all_groups():
     async with Rig() as rig:
         await some_groups(rig)
         rig.rules.deny(Operation.DESCRIBE, ResourceKind.GROUP, "members")

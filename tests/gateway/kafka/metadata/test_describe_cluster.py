@@ -17,7 +17,7 @@ NOT_REQUESTED = -(2**31)
 
 @pytest.mark.parametrize("version", versions(60))
 @on_loop
-async def test_every_version_tells_of_the_one_broker(version):
+async def test_every_version_describes_the_one_broker(version):
     async with Rig() as rig:
         response = await rig.peer().request(DescribeClusterRequest(), version)
 
@@ -44,7 +44,7 @@ async def test_an_endpoint_of_brokers_is_no_other(kind, code):
 
 
 @on_loop
-async def test_what_the_caller_may_do_is_reported_if_requested():
+async def test_authorized_operations_are_returned_on_request():
     """As Kafka without access rules: 3.9.1 and 4.3.1 return 8096."""
     requested = DescribeClusterRequest(include_cluster_authorized_operations=True)
     async with Rig() as rig:

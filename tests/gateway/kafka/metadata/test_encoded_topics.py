@@ -72,7 +72,7 @@ async def test_a_topic_is_encoded_once_for_each_version_and_spelling():
 
 
 @on_loop
-async def test_a_topic_made_again_is_not_told_by_the_row_of_the_former():
+async def test_recreated_topic_is_not_described_by_the_cached_row():
     async with Rig() as rig:
         former = rig.topic("t", partitions=2)
         peer = rig.peer()

@@ -24,7 +24,7 @@ def codes(response) -> dict[str | None, int]:
 
 @pytest.mark.parametrize("version", versions(3))
 @on_loop
-async def test_every_version_tells_broker_topics_and_partitions(version):
+async def test_every_version_returns_broker_topics_and_partitions(version):
     async with Rig() as rig:
         made = rig.topic("t", partitions=2)
 
@@ -66,7 +66,7 @@ async def test_an_empty_list_is_no_topic_since_v1():
 
 
 @on_loop
-async def test_a_topic_that_is_mentioned_comes_to_be_and_is_told_at_once():
+async def test_requested_topic_is_auto_created_and_returned():
     async with Rig() as rig:
         peer = rig.peer()
 
@@ -93,7 +93,7 @@ async def test_a_node_may_be_set_not_to_make_topics():
 
 
 @on_loop
-async def test_a_namespace_may_say_that_topics_are_not_made_by_mentioning_them():
+async def test_namespace_policy_disables_auto_creation():
     async with Rig() as rig:
         given = Namespace(policies={"autoTopicCreation": {"allowAutoTopicCreation": False}})
         home = parse_namespace("public/default")
@@ -105,7 +105,7 @@ async def test_a_namespace_may_say_that_topics_are_not_made_by_mentioning_them()
 
 
 @on_loop
-async def test_a_topic_that_grew_is_told_with_all_its_partitions():
+async def test_topic_with_added_partitions_is_returned_with_all_of_them():
     async with Rig() as rig:
         topic = rig.topic("t", 2)
         peer = rig.peer()
@@ -118,7 +118,7 @@ async def test_a_topic_that_grew_is_told_with_all_its_partitions():
 
 
 @on_loop
-async def test_what_kafka_cannot_spell_is_not_listed():
+async def test_topic_with_an_invalid_kafka_name_is_not_listed():
     async with Rig() as rig:
         rig.topic("t")
         cluster = rig.broker.cluster
@@ -199,7 +199,7 @@ async def test_a_topic_that_is_requested_twice_is_reported_once(version):
 
 
 @on_loop
-async def test_an_id_says_more_than_a_name():
+async def test_topic_id_precedes_the_topic_name():
     async with Rig() as rig:
         made = rig.topic("t")
         topics = [MetadataRequestTopic(name="other", topic_id=made.topic_id)]
@@ -213,7 +213,7 @@ async def test_an_id_says_more_than_a_name():
 @pytest.mark.parametrize("version", [10, 11])
 @pytest.mark.parametrize("name", [None, "t"])
 @on_loop
-async def test_ids_are_told_but_not_yet_asked_for_before_v12(version, name):
+async def test_topic_ids_are_returned_but_not_requestable_before_v12(version, name):
     async with Rig() as rig:
         made = rig.topic("t")
         topics = [MetadataRequestTopic(name=name, topic_id=made.topic_id)]
@@ -224,7 +224,7 @@ async def test_ids_are_told_but_not_yet_asked_for_before_v12(version, name):
 
 
 @on_loop
-async def test_who_may_not_describe_does_not_learn_of_it():
+async def test_metadata_hides_topics_without_permission():
     async with Rig() as rig:
         made = rig.topic("secret")
         rig.topic("open")
@@ -242,7 +242,7 @@ async def test_who_may_not_describe_does_not_learn_of_it():
 
 
 @on_loop
-async def test_who_may_not_create_makes_no_topic_by_mentioning_it():
+async def test_auto_creation_without_permission_creates_no_topic():
     async with Rig() as rig:
         rig.rules.deny(Operation.CREATE, ResourceKind.CLUSTER, "cluster")
         rig.rules.deny(Operation.CREATE, ResourceKind.TOPIC, "public/default/new")
@@ -254,7 +254,7 @@ async def test_who_may_not_create_makes_no_topic_by_mentioning_it():
 
 
 @on_loop
-async def test_authorized_operations_are_reported_when_asked_for():
+async def test_authorized_operations_are_returned_on_request():
     async with Rig() as rig:
         rig.topic("t")
         rig.rules.deny(Operation.WRITE, ResourceKind.TOPIC, "public/default/t")

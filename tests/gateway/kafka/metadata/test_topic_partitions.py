@@ -51,7 +51,7 @@ async def three(rig: Rig):
 
 
 @on_loop
-async def test_a_topic_is_told_with_its_leader_and_what_one_may_do():
+async def test_topic_is_described_with_leader_and_authorized_operations():
     async with Rig() as rig:
         topic = rig.topic("t", 2)
 
@@ -185,7 +185,7 @@ def reported_indexes(topic) -> list[int]:
 
 
 @on_loop
-async def test_who_may_not_see_a_topic_hears_so_only_by_its_name():
+async def test_topic_without_permission_is_denied_only_by_name():
     async with Rig() as rig:
         peer = await three(rig)
         rig.rules.deny(Operation.DESCRIBE, ResourceKind.TOPIC, "public/default/alpha")

@@ -49,7 +49,7 @@ async def fill(rig: Rig, count: int) -> None:
 
 @pytest.mark.parametrize("version", versions(23))
 @on_loop
-async def test_every_version_tells_where_epochs_ended(version):
+async def test_every_version_returns_end_offsets_of_epochs(version):
     async with Rig() as rig:
         rig.topic("t")
         await fill(rig, 2)
@@ -61,7 +61,7 @@ async def test_every_version_tells_where_epochs_ended(version):
 
 
 @on_loop
-async def test_what_lies_in_segments_is_looked_up_in_the_executor():
+async def test_epochs_in_segments_are_looked_up_in_the_executor():
     async with Rig() as rig:
         topic = rig.topic("t")
         await fill(rig, 2)
@@ -93,7 +93,7 @@ async def test_a_damaged_segment_is_an_error_of_its_partition():
 
 @pytest.mark.parametrize(("current", "code"), [(OWNER - 1, 74), (OWNER, 0), (OWNER + 1, 75)])
 @on_loop
-async def test_a_client_that_knows_another_leader_is_told(current, code):
+async def test_wrong_current_leader_epoch_returns_its_error(current, code):
     async with Rig() as rig:
         rig.topic("t")
 
@@ -103,7 +103,7 @@ async def test_a_client_that_knows_another_leader_is_told(current, code):
 
 
 @on_loop
-async def test_what_is_not_there_is_said_of_each_partition():
+async def test_unknown_partitions_have_errors_per_partition():
     async with Rig() as rig:
         rig.topic("t")
 
@@ -113,7 +113,7 @@ async def test_what_is_not_there_is_said_of_each_partition():
 
 
 @on_loop
-async def test_who_may_not_describe_the_topic_gets_nothing():
+async def test_offsets_for_leader_epoch_without_permission_are_denied():
     async with Rig() as rig:
         rig.topic("t")
         rig.rules.deny(Operation.DESCRIBE, ResourceKind.TOPIC, "public/default/t")

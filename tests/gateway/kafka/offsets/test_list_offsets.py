@@ -66,7 +66,7 @@ async def fill(rig: Rig, *times: int, values=None, **how) -> None:
 
 @pytest.mark.parametrize("version", [each for each in versions(2) if each > 0])
 @on_loop
-async def test_every_version_tells_first_last_and_the_offset_of_a_time(version):
+async def test_every_version_returns_earliest_latest_and_timestamp_offsets(version):
     async with Rig() as rig:
         rig.topic("t")
         await fill(rig, 1_000, 2_000, 3_000)
@@ -166,7 +166,7 @@ async def test_a_time_is_found_inside_an_entry_wherever_it_lies(flushed, codec):
 
 @pytest.mark.parametrize("flushed", [False, True])
 @on_loop
-async def test_what_was_deleted_of_an_entry_has_no_time(flushed):
+async def test_deleted_records_of_an_entry_are_not_found_by_timestamp(flushed):
     """Its offset would be out of range for the next fetch."""
     async with Rig() as rig:
         topic = rig.topic("t")
@@ -201,7 +201,7 @@ async def test_the_leader_epoch_is_checked(epoch, code):
 
 
 @on_loop
-async def test_what_is_not_there_or_not_allowed_is_reported():
+async def test_unknown_or_denied_partitions_return_their_errors():
     async with Rig() as rig:
         rig.topic("t")
         assert found(await rig.peer().request(build_request("u", -1), 4)) == [(3, -1, -1)]

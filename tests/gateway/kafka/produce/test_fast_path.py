@@ -19,7 +19,7 @@ from trilogue.wire.kafka.errors import ErrorCode
 
 
 @on_loop
-async def test_a_frame_cut_behind_what_is_known_goes_the_long_way():
+async def test_frame_truncated_after_a_known_prefix_takes_the_slow_path():
     """The frame ends after the prefix of an earlier request: it is malformed."""
     async with Rig() as rig:
         rig.topic("t")

@@ -48,7 +48,7 @@ def stored(rig: Rig, topic, index: int = 0) -> list[bytes]:
 
 @pytest.mark.parametrize("version", versions(0))
 @on_loop
-async def test_every_version_appends_and_tells_the_offset(version):
+async def test_every_version_appends_and_returns_the_base_offset(version):
     async with Rig() as rig:
         topic = rig.topic("t", partitions=2)
         peer = rig.peer()
@@ -259,7 +259,7 @@ async def test_an_id_that_no_topic_has_is_unknown():
 
 
 @on_loop
-async def test_who_may_not_write_is_told_so_also_after_it_could():
+async def test_produce_is_denied_after_write_permission_is_removed():
     async with Rig() as rig:
         topic = rig.topic("t")
         peer = rig.peer()

@@ -95,7 +95,7 @@ async def test_sets_belong_to_old_versions_only():
     ids=["checksum", "cut", "nested", "large", "bomb", "time"],
 )
 @on_loop
-async def test_what_is_refused_says_why_and_costs_no_other_anything(sent: bytes, code: int):
+async def test_refused_message_set_leaves_other_partitions_unaffected(sent: bytes, code: int):
     async with Rig() as rig:
         topic = rig.topic("t", partitions=2)
         parts = [PartitionProduceData(index=0, records=sent)]
@@ -113,7 +113,7 @@ async def test_what_is_refused_says_why_and_costs_no_other_anything(sent: bytes,
 
 
 @on_loop
-async def test_the_brokers_time_is_told_since_version_2():
+async def test_log_append_time_is_returned_since_version_2():
     async with Rig() as rig:
         rig.topic("t", message_timestamp_type="LogAppendTime")
 
@@ -123,7 +123,7 @@ async def test_the_brokers_time_is_told_since_version_2():
 
 
 @on_loop
-async def test_clients_of_old_versions_are_told_to_ask_again_where_storage_failed():
+async def test_storage_error_is_retriable_for_old_versions():
     """KIP-112: only clients with Produce v4 know KAFKA_STORAGE_ERROR."""
     for version in (1, 2, 3, 4, 9):
         async with Rig() as rig:
@@ -199,7 +199,7 @@ async def test_requests_behind_a_large_one_wait_so_that_the_order_stays():
 
 
 @on_loop
-async def test_without_acks_nothing_is_said_and_a_failure_closes():
+async def test_acks_0_has_no_response_and_a_failure_closes_the_connection():
     async with Rig() as rig:
         topic = rig.topic("t")
         peer = rig.peer()

@@ -84,7 +84,7 @@ async def test_shapes_are_bounded():
 
 
 @on_loop
-async def test_what_is_not_simple_is_not_learned():
+async def test_complex_request_creates_no_template():
     async with Rig() as rig:
         rig.topic("t", partitions=2)
         peer = rig.peer()

@@ -112,7 +112,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("kind", REFUSED)
 @on_loop
-async def test_what_cannot_be_is_refused_and_the_rest_is_done(kind):
+async def test_invalid_quota_is_refused_and_others_are_applied(kind):
     good = entry({"client-id": "good"}, producer_byte_rate=5.0)
     async with Rig() as rig:
         response = await rig.peer().request(alter(REFUSED[kind], good), 1)
@@ -123,7 +123,7 @@ async def test_what_cannot_be_is_refused_and_the_rest_is_done(kind):
 
 
 @on_loop
-async def test_who_is_named_twice_gets_nothing():
+async def test_duplicate_quota_entity_is_refused():
     async with Rig() as rig:
         twice = [entry({"client-id": "c"}, producer_byte_rate=rate) for rate in (1.0, 2.0)]
 
@@ -147,7 +147,7 @@ async def test_validation_alone_changes_nothing():
 
 
 @on_loop
-async def test_the_answer_waits_until_it_is_recorded_and_who_was_outrun_hears_so():
+async def test_quota_change_is_answered_when_durable_and_conflicts_are_reported():
     async with Rig() as rig:
         rig.hold_commits = True
         first, second = rig.peer(), rig.peer()
@@ -170,7 +170,7 @@ async def test_the_answer_waits_until_it_is_recorded_and_who_was_outrun_hears_so
 
 
 @on_loop
-async def test_who_may_not_changes_nothing():
+async def test_alter_quotas_without_permission_is_denied():
     async with Rig() as rig:
         rig.rules.deny(Operation.ALTER_SETTINGS, ResourceKind.CLUSTER, "cluster")
 

@@ -55,7 +55,7 @@ def reported(response) -> dict[tuple[tuple[str, str | None], ...], dict[str, flo
 
 @pytest.mark.parametrize("version", versions(48))
 @on_loop
-async def test_every_version_tells_names_defaults_and_rates(version):
+async def test_every_version_describes_entities_and_rates(version):
     async with Rig() as rig:
         prepare(rig)
 
@@ -78,7 +78,7 @@ async def test_every_version_tells_names_defaults_and_rates(version):
 
 
 @on_loop
-async def test_bounds_are_told_in_the_order_of_a_real_one_and_not_as_they_were_set():
+async def test_quota_keys_are_returned_in_the_order_of_kafka():
     async with Rig() as rig:
         prepare(rig)
 
@@ -137,7 +137,7 @@ async def test_a_filter_that_means_nothing_is_refused(requested, code):
 
 
 @on_loop
-async def test_who_may_not_gets_nothing():
+async def test_describe_quotas_without_permission_is_denied():
     async with Rig() as rig:
         prepare(rig)
         rig.rules.deny(Operation.DESCRIBE_SETTINGS, ResourceKind.CLUSTER, "cluster")

@@ -102,7 +102,7 @@ async def test_while_a_client_waits_what_it_sends_waits_too():
 
 
 @on_loop
-async def test_a_long_wait_is_told_in_parts_and_the_debt_is_not_forgotten():
+async def test_long_throttle_time_is_split_over_responses():
     """Clients time out after 30 s, so none is left without a response for that long."""
     async with Rig() as rig:
         rig.topic("t")
@@ -125,7 +125,7 @@ async def test_a_long_wait_is_told_in_parts_and_the_debt_is_not_forgotten():
 
 
 @on_loop
-async def test_who_is_not_answered_waits_all_the_same():
+async def test_producer_with_acks_0_is_throttled():
     async with Rig() as rig:
         rig.topic("t")
         limit(rig, produced=RATE)
@@ -184,7 +184,7 @@ async def test_a_quota_of_the_user_bounds_all_its_connections():
 
 @pytest.mark.parametrize("version", [4, 7, 12, 17])
 @on_loop
-async def test_a_consumer_gets_as_much_as_its_quota_says(version):
+async def test_consumer_receives_at_its_quota_rate(version):
     async with Rig() as rig:
         topic = rig.topic("t")
         for _ in range(40):
@@ -333,7 +333,7 @@ async def test_quotas_come_and_go_while_clients_are_connected():
 
 
 @on_loop
-async def test_a_client_id_that_changes_on_a_connection_is_counted_as_what_it_says():
+async def test_quota_follows_the_client_id_of_each_request():
     async with Rig() as rig:
         rig.topic("t")
         limit(rig, produced=RATE)
@@ -363,7 +363,7 @@ async def test_a_connection_that_goes_leaves_no_timer():
 
 
 @on_loop
-async def test_a_server_that_ends_does_not_wait_for_who_is_muted():
+async def test_drain_does_not_wait_for_muted_connections():
     async with Rig() as rig:
         rig.topic("t")
         limit(rig, produced=RATE)
@@ -395,7 +395,7 @@ async def test_requests_that_came_together_are_taken_one_wait_after_the_other():
 
 
 @on_loop
-async def test_who_is_muted_is_not_idle_and_sends_nothing_incomplete():
+async def test_muted_connection_is_neither_idle_nor_incomplete():
     async with Rig() as rig:
         rig.topic("t")
         limit(rig, produced=100.0)

@@ -92,7 +92,7 @@ async def test_a_node_without_an_authorizer_refuses_as_kafka_does(version):
 
 
 @on_loop
-async def test_who_may_not_gets_an_error():
+async def test_acl_requests_without_permission_are_denied():
     async with Rig() as rig:
         rig.rules.deny(Operation.ALTER, ResourceKind.CLUSTER, "cluster")
         rig.rules.deny(Operation.DESCRIBE, ResourceKind.CLUSTER, "cluster")
@@ -164,7 +164,7 @@ async def test_names_are_stored_as_canonical_ones_and_shown_as_they_came(given, 
     ],
 )
 @on_loop
-async def test_what_is_no_acl_is_refused_and_its_neighbours_are_created(given):
+async def test_invalid_acl_is_refused_and_others_are_created(given):
     async with Rig() as rig:
         peer = rig.peer()
         assert await create(peer, creation(**given), creation("other")) == [42, 0]
@@ -172,7 +172,7 @@ async def test_what_is_no_acl_is_refused_and_its_neighbours_are_created(given):
 
 
 @on_loop
-async def test_filters_choose_what_is_described_and_deleted():
+async def test_filters_select_described_and_deleted_acls():
     async with Rig() as rig:
         peer = rig.peer()
         await create(

@@ -96,7 +96,7 @@ async def test_mechanisms_are_deleted_one_by_one_and_the_user_with_the_last():
 
 
 @on_loop
-async def test_a_user_who_is_requested_is_not_there():
+async def test_describe_of_unknown_and_duplicate_scram_users_returns_errors():
     """KIP-554: 91 RESOURCE_NOT_FOUND, 92 for a user named twice."""
     async with Rig() as rig:
         found = await describe(rig, about("u", "twice", "twice"))
@@ -105,7 +105,7 @@ async def test_a_user_who_is_requested_is_not_there():
 
 
 @on_loop
-async def test_what_is_no_credential_is_refused():
+async def test_invalid_scram_credential_is_refused():
     """93 without a name or with weak work, 33 for an unknown mechanism, 92 named twice."""
     async with Rig() as rig:
         short = kept("short")
@@ -120,7 +120,7 @@ async def test_what_is_no_credential_is_refused():
 
 
 @on_loop
-async def test_who_may_not_gets_an_error():
+async def test_scram_requests_without_permission_are_denied():
     async with Rig() as rig:
         rig.rules.deny(Operation.ALTER, ResourceKind.CLUSTER, "cluster")
         rig.rules.deny(Operation.DESCRIBE, ResourceKind.CLUSTER, "cluster")

@@ -88,7 +88,7 @@ REFUSED = {
 @pytest.mark.parametrize("validate_only", [False, True])
 @pytest.mark.parametrize("kind", REFUSED)
 @on_loop
-async def test_what_cannot_be_is_refused_with_a_sentence(kind, validate_only):
+async def test_invalid_create_partitions_is_refused_with_a_message(kind, validate_only):
     requested, code = REFUSED[kind]
     async with Rig() as rig:
         rig.topic("t", partitions=2)
@@ -120,7 +120,7 @@ async def test_a_topic_named_twice_grows_never_and_a_request_has_an_end():
 
 
 @on_loop
-async def test_who_may_not_alter_gets_an_error():
+async def test_create_partitions_without_permission_is_denied():
     async with Rig() as rig:
         name = str(rig.topic("t").name)
         rig.rules.deny(Operation.ALTER, ResourceKind.TOPIC, name)

@@ -57,7 +57,7 @@ async def fetch(peer, offset: int):
 
 @pytest.mark.parametrize("version", versions(21))
 @on_loop
-async def test_every_version_deletes_and_tells_the_low_watermark(version):
+async def test_every_version_deletes_records_and_returns_the_low_watermark(version):
     async with Rig() as rig:
         _, peer = await filled(rig)
 
@@ -123,7 +123,7 @@ async def test_a_topic_that_is_not_there_is_unknown(name):
 
 
 @on_loop
-async def test_who_may_not_delete_gets_an_error():
+async def test_delete_records_without_permission_is_denied():
     async with Rig() as rig:
         _, peer = await filled(rig)
         rig.rules.deny(Operation.DELETE, ResourceKind.TOPIC, "public/default/t")

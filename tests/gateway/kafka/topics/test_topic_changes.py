@@ -68,7 +68,7 @@ async def test_older_versions_are_served_and_made_to_wait(kind):
 
 
 @on_loop
-async def test_what_is_only_validated_or_refused_counts_nothing():
+async def test_validated_or_refused_changes_use_no_quota():
     async with Rig() as rig:
         await bounded(rig)
         await pass_time(2.0)

@@ -103,7 +103,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("kind", REFUSED)
 @on_loop
-async def test_what_cannot_be_is_refused_with_a_sentence(kind):
+async def test_invalid_topic_is_refused_with_a_message(kind):
     """What is not enforced is refused with a clear error."""
     requested, code = REFUSED[kind]
     async with Rig() as rig:
@@ -202,7 +202,7 @@ async def test_one_request_makes_and_deletes_only_so_many_topics():
 
 
 @on_loop
-async def test_who_may_not_create_gets_an_error():
+async def test_create_topics_without_permission_is_denied():
     async with Rig() as rig:
         rig.rules.deny(Operation.CREATE, ResourceKind.CLUSTER, "cluster")
         rig.rules.deny(Operation.CREATE, ResourceKind.TOPIC, "public/default/t")
@@ -281,7 +281,7 @@ async def test_a_name_that_no_topic_can_have_is_an_unknown_topic_to_delete(versi
 
 @pytest.mark.parametrize("version", versions(20))
 @on_loop
-async def test_a_topic_named_twice_in_one_request_stays_and_is_told_once(version):
+async def test_duplicate_topic_in_a_delete_request_stays_and_has_one_result(version):
     async with Rig() as rig:
         rig.topic("t")
 
@@ -318,7 +318,7 @@ async def test_a_topic_is_deleted_by_name_or_by_id_but_not_by_both():
 
 
 @on_loop
-async def test_who_may_not_delete_gets_an_error_and_learns_no_name():
+async def test_delete_topics_without_permission_is_denied_without_names():
     async with Rig() as rig:
         made, hidden = rig.topic("t"), rig.topic("hidden")
         rig.rules.deny(Operation.DELETE, ResourceKind.TOPIC, "public/default/t")

@@ -20,7 +20,7 @@ def build_request(*topics: tuple[str, list[int]]) -> DescribeProducersRequest:
 
 
 @on_loop
-async def test_each_producer_is_told_with_its_last_sequence():
+async def test_each_producer_is_described_with_its_last_sequence():
     """KIP-664; plain producers have no state."""
     async with Rig() as rig:
         rig.topic("t", 2)
@@ -63,7 +63,7 @@ async def test_a_partition_that_is_named_again_is_reported_once():
 
 
 @on_loop
-async def test_what_is_not_there_or_not_for_the_caller_is_an_error_of_its_own():
+async def test_unknown_or_denied_partitions_have_their_own_errors():
     async with Rig() as rig:
         rig.topic("t")
         rig.topic("secret")

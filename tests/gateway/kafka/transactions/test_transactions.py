@@ -271,7 +271,7 @@ async def test_a_new_producer_fences_the_old_one_and_aborts_its_transaction(new)
 
 
 @on_loop
-async def test_what_does_not_fit_the_state_is_refused():
+async def test_request_in_a_wrong_transaction_state_is_refused():
     async with Rig() as rig:
         rig.topic(TOPIC, 2)
         writer = Writer(rig.peer())

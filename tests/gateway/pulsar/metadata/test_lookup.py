@@ -71,7 +71,7 @@ def test_every_topic_is_here(topic, authoritative):
         ("non-persistent://public/default/t", ServerError.NotAllowedError),
     ],
 )
-def test_what_is_no_name_is_told_inside_the_answers(topic, code):
+def test_invalid_topic_name_is_reported_in_the_responses(topic, code):
     @on_loop
     async def scenario():
         async with Rig() as rig:
@@ -99,7 +99,7 @@ async def test_a_listener_that_is_not_there_is_refused():
 
 
 @on_loop
-async def test_who_may_not_know_of_a_topic_gets_an_error():
+async def test_lookup_without_permission_is_denied():
     async with Rig() as rig:
         rig.rules.deny(Operation.DESCRIBE, ResourceKind.TOPIC, "public/default/t")
         peer = await rig.connected()
@@ -131,7 +131,7 @@ async def test_a_topic_that_kafka_made_with_one_partition_has_one():
 
 
 @on_loop
-async def test_asking_for_a_topic_makes_none_that_has_no_numbered_partitions():
+async def test_partition_metadata_request_creates_no_unpartitioned_topic():
     """As with Apache Pulsar: the client may still create it with partitions."""
     async with Rig() as rig:
         peer = await rig.connected()
@@ -145,7 +145,7 @@ async def test_asking_for_a_topic_makes_none_that_has_no_numbered_partitions():
 
 
 @on_loop
-async def test_a_topic_is_made_by_mentioning_it_as_the_namespace_says():
+async def test_auto_creation_follows_the_policy_of_the_namespace():
     async with Rig() as rig:
         await rig.policies("public/default", autoTopicCreation=FOUR)
         peer = await rig.connected()

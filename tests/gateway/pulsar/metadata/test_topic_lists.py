@@ -90,7 +90,7 @@ async def test_a_pattern_that_needs_a_search_is_left_to_its_client():
 
 
 @on_loop
-async def test_who_may_not_know_of_a_topic_does_not_see_it():
+async def test_topic_list_hides_topics_without_permission():
     async with Rig() as rig:
         rig.topic("t")
         rig.topic("secret")
@@ -101,7 +101,7 @@ async def test_who_may_not_know_of_a_topic_does_not_see_it():
 
 
 @on_loop
-async def test_what_is_no_namespace_is_an_error():
+async def test_invalid_namespace_is_an_error():
     async with Rig() as rig:
         peer = await rig.connected()
 
@@ -111,7 +111,7 @@ async def test_what_is_no_namespace_is_an_error():
 
 
 @on_loop
-async def test_a_watch_tells_of_topics_that_come_and_go():
+async def test_watch_sends_created_and_deleted_topics():
     """PIP-145."""
     async with Rig() as rig:
         rig.topic("orders-1")
@@ -136,7 +136,7 @@ async def test_a_watch_tells_of_topics_that_come_and_go():
 
 
 @on_loop
-async def test_a_watch_tells_of_partitions_that_come():
+async def test_watch_sends_added_partitions():
     async with Rig() as rig:
         rig.topic("orders", 1)
         peer = await rig.connected()
@@ -149,7 +149,7 @@ async def test_a_watch_tells_of_partitions_that_come():
 
 
 @on_loop
-async def test_a_watch_that_is_closed_tells_nothing():
+async def test_closed_watch_sends_nothing():
     async with Rig() as rig:
         peer = await rig.connected()
         await watched(peer, ".*", 4)
@@ -162,7 +162,7 @@ async def test_a_watch_that_is_closed_tells_nothing():
 
 
 @on_loop
-async def test_a_peer_that_does_not_read_is_told_once_when_it_does():
+async def test_stuck_peer_receives_one_merged_watch_update():
     async with Rig() as rig:
         peer = await rig.connected()
         await watched(peer, ".*")

@@ -19,7 +19,7 @@ ATOMS = st.sampled_from(["a", "b", "-", "/", r"\.", ".", ".*", ".+", "[ab]", "[^
 
 
 @given(st.lists(ATOMS, max_size=12).map("".join), st.text("ab-/.1", max_size=12))
-def test_what_is_read_means_what_a_regular_expression_means(pattern, name):
+def test_topic_pattern_matches_like_a_regular_expression(pattern, name):
     expected = re.fullmatch(pattern, name, re.DOTALL | re.ASCII) is not None
 
     assert TopicPattern(pattern).matches(name) == expected
@@ -45,7 +45,7 @@ def test_patterns_as_people_write_them(pattern, name):
     ["(a|b)", "a*", "a+", ".*?", ".*+", ".{3}", "a?", "a|b", "[", "[a-", "[b-a]", r"\Q", r"\p{L}",
      r"\1", "a\\", "x" * (LENGTH_MAX + 1), "(", ")", "*", "+", r"[\d]", "[[a]]", "[a&&b]"],
 )  # fmt: skip
-def test_what_would_need_a_search_or_is_no_pattern_is_not_read(pattern):
+def test_unsupported_pattern_raises_unsupported_pattern(pattern):
     with pytest.raises(UnsupportedPattern):
         TopicPattern(pattern)
 

@@ -35,7 +35,7 @@ def test_the_master_gives_a_token_that_serves_instead_of_a_signature():
     assert gateway.request(at_broker(gateway.token("c2")), "c2") == ALICE
 
 
-def test_nobody_gets_such_a_token_without_having_signed():
+def test_unsigned_client_gets_no_authorized_token():
     info = AuthenticationRig(frozenset()).rules.authorized_info(ANONYMOUS, "c1")
 
     assert info.HasField("visitAuthorizedToken")
@@ -63,7 +63,7 @@ def test_a_token_that_was_touched_is_refused(at):
 
 
 @pytest.mark.parametrize("token", ["x", "...", "a.b.c.d", "ä.1.b.c", "x" * 5_000, "1 2 3"])
-def test_what_is_no_token_of_ours_is_refused(token):
+def test_foreign_token_is_refused(token):
     gateway = AuthenticationRig()
 
     for proof in (with_token(token), at_broker(token)):
@@ -94,7 +94,7 @@ def test_another_password_ends_tokens_and_what_connections_remember():
             gateway.request(proof)
 
 
-def test_who_is_no_user_any_more_is_out_at_once():
+def test_deleted_user_is_refused_at_once():
     gateway = AuthenticationRig()
     token = gateway.token()
     gateway.request(with_token(token))
@@ -115,7 +115,7 @@ def test_a_token_is_renewed_with_every_heartbeat():
         token = gateway.rules.authorized_info(ALICE, "c1").authAuthorizedToken
 
 
-def test_a_token_that_is_over_serves_once_more_to_be_told_to_sign_and_gets_no_new_one():
+def test_expired_token_is_accepted_once_to_request_a_signature():
     gateway = AuthenticationRig()
     token = with_token(gateway.token())
     gateway.now_ms += TOKEN_MS
@@ -154,7 +154,7 @@ def test_consumers_sign_in_a_text_with_blanks_and_are_known_on_that_connection()
             gateway.request(None, client, role=C, peer=peer)
 
 
-def test_consumers_are_asked_to_sign_again_in_time():
+def test_consumers_are_required_to_sign_again_before_expiry():
     gateway = AuthenticationRig()
     assert gateway.rules.needs_signature(C, gateway.peer, "c1", at_broker())
     gateway.request(blanks(gateway), role=C)
@@ -192,7 +192,7 @@ def test_a_connection_remembers_only_so_many_clients():
         gateway.request(None, "c0", role=C)
 
 
-def test_a_visit_token_of_who_is_known_at_the_master_admits_at_the_broker():
+def test_visit_token_of_a_client_known_at_the_master_is_accepted_by_the_broker():
     """Java's consumer sends no more than that."""
     gateway = AuthenticationRig()
     gateway.request(gateway.signed(), role=C)
@@ -226,7 +226,7 @@ def test_but_no_other_one_does(how):
         )
 
 
-def test_heartbeats_keep_who_was_admitted_by_a_visit_token():
+def test_heartbeats_keep_clients_admitted_by_a_visit_token():
     gateway, broker = AuthenticationRig(), AdmittedClients()
     master = gateway.signed()
     for _ in range(20):

@@ -35,13 +35,13 @@ def test_the_signature_is_that_of_the_java_client():
     )
 
 
-def test_a_good_signature_is_who_it_says():
+def test_valid_signature_authenticates_its_user():
     gateway = AuthenticationRig()
 
     assert gateway.request(gateway.signed()) == ALICE
 
 
-def test_nobody_is_asked_where_authentication_is_off():
+def test_disabled_authentication_accepts_every_client():
     gateway = AuthenticationRig(frozenset())
 
     assert gateway.request(None) == ANONYMOUS
@@ -49,7 +49,7 @@ def test_nobody_is_asked_where_authentication_is_off():
     assert not gateway.rules.needs_signature(P, gateway.peer, "c1", None)
 
 
-def test_producers_and_consumers_are_asked_each_for_themselves():
+def test_authentication_is_enabled_per_role():
     gateway = AuthenticationRig(frozenset({P}))
 
     assert gateway.request(None, role=C) == ANONYMOUS
@@ -112,7 +112,7 @@ def test_each_refusal_is_a_line_of_the_audit_log_without_secrets():
 
 
 @pytest.mark.parametrize("user", ["alice", "carol", "external"])
-def test_a_password_is_decrypted_for_every_user_so_that_time_tells_no_name(user, monkeypatch):
+def test_a_stored_password_is_decrypted_for_every_user(user, monkeypatch):
     gateway = AuthenticationRig()
     gateway.users.plan_put(User("external", 1)).apply()
     decrypted: list[bytes | None] = []
@@ -197,7 +197,7 @@ def test_signatures_that_are_over_are_not_kept(monkeypatch):
         certificate("alice", NOW_MS, -1, signature("alice", b"wonder+land/=", NOW_MS, 1)),
     ],
 )
-def test_what_is_no_proof_is_refused(bad):
+def test_invalid_auth_info_is_refused(bad):
     with pytest.raises(AuthenticationFailed):
         AuthenticationRig().request(bad)
 

@@ -55,7 +55,7 @@ def test_every_type_comes_back_as_it_went(version: int, data: st.DataObject):
     assert end == len(raw)
 
 
-def test_what_a_version_lacks_decodes_to_its_default():
+def test_field_that_a_version_lacks_decodes_to_its_default():
     back, _ = decoder(MetadataRequest, 0)(encoded(MetadataRequest(), 0))
 
     assert back.allow_auto_topic_creation is True
@@ -129,7 +129,7 @@ def test_records_in_pieces_can_end_the_message():
     ],
     ids=range(12),
 )
-def test_what_a_version_cannot_say_is_refused_and_leaves_no_trace(message: object, version: int):
+def test_field_that_a_version_lacks_is_refused_without_output(message: object, version: int):
     for make in (encoder, gatherer):
         out = bytearray(b"before")
 
@@ -163,7 +163,7 @@ def test_tagged_fields_go_out_in_ascending_order():
     assert raw == b"\2\2\2\2x\5\4\0\0\0\7"
 
 
-def test_a_tagged_field_of_another_size_than_it_says_is_refused():
+def test_tagged_field_with_a_wrong_size_is_refused():
     with pytest.raises(WireError, match="tagged field 5"):
         decoder(samples.Tagged, 1)(b"\1\5\3\0\0\0\7")
 

@@ -137,7 +137,7 @@ def test_a_client_id_that_cannot_be_expressed_is_refused(client_id: str):
         request(METADATA, 1, client_id)
 
 
-def test_kafkas_definitions_say_the_same_of_headers():
+def test_headers_match_the_definitions_of_kafka():
     """RequestHeader.json: client_id is never a compact string, the flexible version is 2."""
     for release in RELEASES:
         require_definitions(release)
