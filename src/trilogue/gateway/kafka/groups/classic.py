@@ -223,15 +223,30 @@ def handle_heartbeat(context: RequestContext, request: HeartbeatRequest) -> Hear
     return HeartbeatResponse()
 
 
-def handle_leave_group(context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
-    """Remove members."""
+def handle_leave_group(
+    context: RequestContext, request: LeaveGroupRequest
+) -> LeaveGroupResponse | PromisedResponse[LeaveGroupResponse]:
+    """Remove members; the response follows when they stay removed over a restart."""
     if not context.is_allowed(request.group_id):
         return LeaveGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if not request.group_id:
         return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     if context.version < MANY_LEAVE_SINCE:
-        return LeaveGroupResponse(error_code=_leave(context, request, request.member_id, None))
-    return LeaveGroupResponse(members=[_leaver(context, request, each) for each in request.members])
+        code = _leave(context, request, request.member_id, None)
+        response = LeaveGroupResponse(error_code=code)
+    else:
+        members = [_leaver(context, request, each) for each in request.members]
+        response = LeaveGroupResponse(members=members)
+    membership = context.broker.groups.membership
+    if membership.is_durable:
+        return response
+    return PromisedResponse(membership.when_durable(Promise.resolved(response)), _left)
+
+
+def _left(promise: Promise[LeaveGroupResponse]) -> LeaveGroupResponse:
+    if promise.error is not None:
+        return LeaveGroupResponse(error_code=to_error_code(promise.error))
+    return promise.result()
 
 
 def _leaver(
