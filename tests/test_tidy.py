@@ -23,7 +23,9 @@ AVOIDED = {
     "asking", "nobody", "anybody", "somebody", "whoever", "shall", "anew", "door", "doors",
     "doorway", "wish", "wishes", "wished",
 }  # fmt: skip
-"""Words that prose here avoids: it names the subject, and uses the words of the field."""
+"""Words that prose and names of tests avoid: they name the subject, by a word of the field."""
+PRONOUNS = {"who", "whom", "anyone", "someone"}
+"""Words that names of tests avoid also: the subject is a client, a member, a user."""
 PRIVATE = re.compile(
     r"\bseed 0\d\d\b|\bwire facts?\b|\b(?:design|checks|numbers|layout|style)\.md\b"
 )
@@ -234,6 +236,20 @@ def test_prose_uses_the_words_of_the_field():
         for room, count in found.items()
         if count["avoided"] > max(3, count["all"] * WORDS_PER_THOUSAND / 1000)
     } == {}
+
+
+def test_names_of_tests_use_the_words_of_the_field():
+    assert [
+        f"{name(path)}::{node.name}"
+        for path in PYTHON
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.name.startswith("test_")
+        and (
+            (AVOIDED | PRONOUNS).intersection(node.name.split("_"))
+            or node.name.startswith("test_what_")
+        )
+    ] == []
 
 
 @pytest.mark.parametrize("path", WRITTEN, ids=name)

@@ -1,1 +1,1 @@
-"""Access control from outside: what a client without rights gets at every door."""
+"""Access control from outside: what a client without rights gets at every listener."""

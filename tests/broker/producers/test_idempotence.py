@@ -497,4 +497,4 @@ def remember(model: Model, epoch: int, batch: WrittenBatch) -> None:
 
 
 TestProducers = ProducersMachine.TestCase
-TestProducers.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+TestProducers.settings = settings(max_examples=80, stateful_step_count=60, deadline=None)

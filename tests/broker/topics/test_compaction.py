@@ -170,7 +170,10 @@ def test_only_topics_that_are_compacted_are_looked_at():
     other_log.partitions[7].on_extents = lambda _: pytest.fail("it was looked up")
     gone, _ = partition()
     gone.deleted = True
-    topics = [SimpleNamespace(partitions=(each,)) for each in (other, compacted, gone)]
+    topics = [
+        SimpleNamespace(partitions=(each,), local_partitions=(each,))
+        for each in (other, compacted, gone)
+    ]
 
     def planned(states: dict[int, PartitionState]) -> list[int]:
         return [due for some in plan_compaction(topics, states, NOW) for due in some]  # type: ignore[arg-type]

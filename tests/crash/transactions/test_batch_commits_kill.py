@@ -27,7 +27,7 @@ class Driver(Part):
     """Writes batch after batch as a query does: tasks prepare, the driver commits.
 
     Where the outcome of a commit is not known it looks for the last batch, as one that was started
-    again does, and writes the batch anew with other producers if it was not committed.
+    again does, and writes the batch again with other producers if it was not committed.
     """
 
     def __init__(self, address: str) -> None:

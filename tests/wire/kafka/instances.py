@@ -83,6 +83,12 @@ def quick(spoken: Spoken) -> object:
     return pytest.param(spoken, marks=marks, id=str(spoken))
 
 
+def newest(spoken: Spoken) -> object:
+    """A parameter of a slower test: all but a message's last version are `make test-all`'s."""
+    marks = () if spoken.version == table(spoken.cls).last else pytest.mark.full
+    return pytest.param(spoken, marks=marks, id=str(spoken))
+
+
 def ordinary(_: Field) -> None:
     """No field is special."""
 

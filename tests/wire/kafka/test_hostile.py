@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.wire.kafka import samples
-from tests.wire.kafka.instances import SPOKEN, Spoken, messages, quick
+from tests.wire.kafka.instances import SPOKEN, Spoken, messages, newest
 from trilogue.wire.errors import EncodeError, WireError
 from trilogue.wire.kafka.api import MESSAGES
 from trilogue.wire.kafka.codec import runtime
@@ -47,14 +47,14 @@ def survive(spoken: Spoken, raw: bytes) -> None:
     assert end <= len(raw)
 
 
-@pytest.mark.parametrize("spoken", [quick(each) for each in ALL])
+@pytest.mark.parametrize("spoken", [newest(each) for each in ALL])
 @few
 @given(raw=st.binary(max_size=300))
 def test_any_bytes_give_a_message_or_a_wire_error(spoken: Spoken, raw: bytes):
     survive(spoken, raw)
 
 
-@pytest.mark.parametrize("spoken", [quick(each) for each in ALL])
+@pytest.mark.parametrize("spoken", [newest(each) for each in ALL])
 @few
 @given(data=st.data())
 def test_damaged_messages_give_a_message_or_a_wire_error(spoken: Spoken, data: st.DataObject):
@@ -69,7 +69,7 @@ def test_damaged_messages_give_a_message_or_a_wire_error(spoken: Spoken, data: s
     survive(spoken, bytes(raw))
 
 
-@pytest.mark.parametrize("spoken", [quick(each) for each in ALL])
+@pytest.mark.parametrize("spoken", [newest(each) for each in ALL])
 @few
 @given(data=st.data())
 def test_a_message_that_is_cut_off_anywhere_is_a_wire_error(spoken: Spoken, data: st.DataObject):

@@ -41,7 +41,7 @@ from trilogue.wire.kafka.groups.member_metadata import (
     encode_subscription,
 )
 
-RUN = settings(max_examples=120, stateful_step_count=50, deadline=None)
+RUN = settings(max_examples=60, stateful_step_count=50, deadline=None)
 TOPICS = ("a", "b1", "b2")
 CLIENTS = 5
 SESSION_MS, REBALANCE_MS = 10_000, 20_000
@@ -382,4 +382,4 @@ class SlowWorld(World):
 TestConsumerGroups = World.TestCase
 TestConsumerGroups.settings = RUN
 TestSlowConsumerGroups = SlowWorld.TestCase
-TestSlowConsumerGroups.settings = settings(RUN, max_examples=40)
+TestSlowConsumerGroups.settings = settings(RUN, max_examples=20)

@@ -69,7 +69,9 @@ async def test_before_version_7_there_are_none(version):
     ],
 )
 @on_loop
-async def test_session_id_and_epoch_decide_the_type_of_a_request(session_id, epoch, code, is_opened):
+async def test_session_id_and_epoch_decide_the_type_of_a_request(
+    session_id, epoch, code, is_opened
+):
     """KIP-227, "Fetch request": full, sessionless, incremental; an unknown id is an error."""
     async with Rig() as rig:
         rig.topic("t")
@@ -200,7 +202,7 @@ async def test_unknown_session_of_another_server_starts_over():
         assert bases((await reader.full(0))[0].records) == [0]
 
 
-# ---- what is told
+# ---- contents of responses
 
 
 @on_loop
