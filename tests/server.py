@@ -38,6 +38,7 @@ SECURED = dict.fromkeys(
     ("kafka-sasl-ssl", "pulsar-ssl", "tubemq-master-ssl", "tubemq-broker-ssl", "https"),
     "127.0.0.1:0",
 )
+NODES = "TRILOGUE_TEST_NODES"  # serve every test by so many nodes
 START_TIMEOUT = 30.0
 STOP_TIMEOUT = 30.0
 LOOK_EVERY = 0.005
@@ -200,7 +201,8 @@ def launch_server(
     named_settings = {
         name.replace("__", ".").replace("_", "-"): value for name, value in named.items()
     }
-    for key, value in {**(settings or {}), **named_settings}.items():
+    several = {"nodes": os.environ[NODES]} if os.environ.get(NODES) else {}
+    for key, value in {**several, **(settings or {}), **named_settings}.items():
         command += ["--set", f"{key}={spelled(value)}"]
     command += arguments
     with log_file.open("wb") as output:

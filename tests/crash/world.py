@@ -39,7 +39,8 @@ from tests.waiting import VirtualClock, pass_time
 from trilogue.log.journal.commit import InlineCommitter
 from trilogue.log.log import LogLimits
 from trilogue.meta.memory import MemoryMeta
-from trilogue.meta.operations import ChangeResult, Fence, Op, Precondition
+from trilogue.meta.operations import BeginEpoch, ChangeResult, Fence, Op, Precondition
+from trilogue.meta.state import apply_change
 from trilogue.node import node as node_module
 from trilogue.node import storage as storage_module
 from trilogue.node.node import Node
@@ -162,6 +163,7 @@ class StepMeta(MemoryMeta):
         super().__init__(CLUSTER)
         if before is not None:
             self.state = before.state.copy()
+            apply_change(self.state, [BeginEpoch(self.state.node_id)])
             self.state.node_epoch += 1
             self._snapshots = dict(before._snapshots)
             self._ids = type(self._ids)()
@@ -308,9 +310,12 @@ class World:
         else:
             self.fs.power_cut(chance)
 
-    def open_meta(self, path: Path, *, create: bool, on_failed: object) -> StepMeta:
+    def open_meta(
+        self, path: Path, *, create: bool, node_id: int, shared: bool, on_failed: object
+    ) -> StepMeta:
         """Stand where SQLite's is opened."""
         assert create or self.meta is not None, "the data is there, and meta is not"
+        assert not shared, "the world has one node"
         self.meta = StepMeta(self.fs, self.meta)
         return self.meta
 

@@ -33,6 +33,7 @@ from trilogue.meta.operations import (
     PutSetting,
     PutSnapshot,
     PutTopic,
+    SlotRow,
 )
 from trilogue.meta.sqlite import WAITING_MAX, SqliteMeta
 
@@ -85,7 +86,7 @@ def test_committed_changes_are_restored_at_the_next_start(path: Path):
 def test_each_start_is_an_epoch_of_the_same_node_of_the_same_cluster(path: Path):
     seen = []
     for _ in range(3):
-        meta = SqliteMeta.open(path, node_id=99, new_cluster_id=lambda: bytes(16))
+        meta = SqliteMeta.open(path, new_cluster_id=lambda: bytes(16))
         seen.append((meta.state.cluster_id, meta.state.node_id, meta.state.node_epoch))
         meta.close()
 
@@ -176,10 +177,10 @@ def test_create_keeps_existing_contents(path: Path):
 
 
 def test_a_newer_format_is_refused_and_not_touched(path: Path):
-    alter(path, "PRAGMA user_version = 4")
+    alter(path, "PRAGMA user_version = 5")
     before = path.read_bytes()
 
-    with pytest.raises(NewerFormat, match="format 4"):
+    with pytest.raises(NewerFormat, match="format 5"):
         SqliteMeta.open(path)
 
     assert path.read_bytes() == before
@@ -199,11 +200,16 @@ def test_file_of_format_1_is_upgraded_with_its_contents(path: Path):
             for table, column in (
                 ("partitions", "compacted_end"),
                 ("partitions", "open_transactions"),
+                ("partitions", "slot"),
                 ("segments", "store"),
                 ("segments", "hidden"),
             )
         ],
         f"UPDATE segments SET extents = x'{older.hex()}' WHERE segment_id = 11",
+        "INSERT INTO identity SELECT 'node_id', node_id FROM nodes",
+        "INSERT INTO identity SELECT 'node_epoch', epoch FROM nodes",
+        "INSERT INTO counters SELECT 'flushed_through', 5",
+        *[f"DROP TABLE {table}" for table in ("nodes", "slots", "changes")],
         "PRAGMA user_version = 1",
     )
 
@@ -211,6 +217,8 @@ def test_file_of_format_1_is_upgraded_with_its_contents(path: Path):
 
     assert [meta.state.segments[each.segment_id] for each in rows] == rows
     assert meta.state.partitions[3] == PartitionState(orders.topic_id, 2, 9)
+    assert (meta.state.node_epoch, meta.state.flushed_through) == (3, 5)
+    assert meta.state.slots == {0: SlotRow(1, 3)}
     meta.close()
     SqliteMeta.open(path).close()
 
@@ -225,7 +233,7 @@ def test_file_of_format_1_is_upgraded_with_its_contents(path: Path):
         "UPDATE segments SET extents = x'919101'",
         "UPDATE topics SET partitions = '[1,'",
         "UPDATE topics SET settings = '3'",
-        "UPDATE identity SET value = 'x' WHERE key = 'node_epoch'",
+        "UPDATE nodes SET epoch = 'x'",
     ],
 )
 def test_damaged_rows_are_a_clear_error(path: Path, damage: str):

@@ -82,7 +82,7 @@ def test_a_failed_store_fails_the_node(tmp_path):
     async def scenario():
         async with started(tmp_path / "data") as node:
             with sqlite3.connect(node.storage.directory.meta) as other:
-                other.execute("DROP TABLE identity")
+                other.execute("DROP TABLE nodes")
             other.close()
 
             with pytest.raises(StorageFailed):

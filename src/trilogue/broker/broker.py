@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
+from trilogue.broker.access import acls, delegation_tokens, users
 from trilogue.broker.access.acls import AclStore
 from trilogue.broker.access.delegation_tokens import DelegationTokens
 from trilogue.broker.access.users import Users
@@ -59,25 +60,34 @@ from trilogue.broker.names import TopicName
 from trilogue.broker.producers.access_modes import Writers
 from trilogue.broker.producers.idempotence import Producers
 from trilogue.broker.promise import Promise
+from trilogue.broker.quotas import quotas
 from trilogue.broker.quotas.quotas import Quotas
+from trilogue.broker.schemas import topic_schemas
 from trilogue.broker.schemas.topic_schemas import SchemaRegistry
-from trilogue.broker.settings.broker_values import BrokerValues, GroupValues
+from trilogue.broker.settings.broker_values import (
+    BROKER_PREFIX,
+    GROUP_PREFIX,
+    BrokerValues,
+    GroupValues,
+)
 from trilogue.broker.topics.cluster import Cluster, TopicEvent
 from trilogue.broker.topics.creation import PARTITIONS_PER_STEP, PartitionLogs
-from trilogue.broker.topics.namespaces import Namespaces
+from trilogue.broker.topics.namespaces import NAMESPACE_KEY, TENANT_KEY, Namespaces
 from trilogue.broker.topics.policies import Policies
 from trilogue.broker.topics.topic import Topic
 from trilogue.broker.transactions.batch_commits import BatchCommits
 from trilogue.broker.transactions.coordinator import ProducerIdentity, TransactionCoordinator
 from trilogue.broker.transactions.pulsar_transactions import PulsarTransactions
 from trilogue.broker.transactions.records import DeferredAck
-from trilogue.broker.tubemq.group_rules import GroupRules
+from trilogue.broker.tubemq.group_rules import RULE_KEYS, GroupRules
 from trilogue.broker.tubemq.registrations import Registrations
 from trilogue.entry.entry import EntryHeader, Format
 from trilogue.entry.pulsar.pulsar_batch import read_stamp
 from trilogue.log.errors import CorruptLog
 from trilogue.meta.errors import NoIdsLeft
 from trilogue.meta.state import MetaState
+
+ApplySetting = Callable[[str, str | None], None]  # a key, and its text; None: it was deleted
 
 
 class Broker:
@@ -143,6 +153,7 @@ class Broker:
         self._make_groups(
             settings, timers, new_member_suffix, decode_subscription, assignment_codec
         )
+        self._setting_stores = self._map_setting_stores()
 
     def _make_transactions(
         self, settings: BrokerSettings, timers: Timers, coordinator_epoch: int
@@ -156,6 +167,7 @@ class Broker:
             now_ms=self._now_ms,
             coordinator_epoch=coordinator_epoch,
             limits=settings.transactions,
+            is_alone=lambda: self.cluster.ownership.is_alone,
         )
         self.batch_commits = BatchCommits(self.transactions, self._now_ms)
         self.pulsar_transactions = PulsarTransactions(
@@ -215,6 +227,31 @@ class Broker:
                 groups.restore_classic(name, rows)
         groups.records.attach(journal, [group.name for group in groups if not group.is_empty])
 
+    def _map_setting_stores(self) -> Mapping[str, ApplySetting]:
+        """Return who applies a setting, by the beginning of its key."""
+        return {
+            BROKER_PREFIX: self.values.apply_setting,
+            GROUP_PREFIX: self.group_values.apply_setting,
+            NAMESPACE_KEY: self.namespaces.apply_setting,
+            TENANT_KEY: self.namespaces.apply_setting,
+            acls.PREFIX: self.acls.apply_setting,
+            delegation_tokens.PREFIX: self.delegation_tokens.apply_setting,
+            **dict.fromkeys(RULE_KEYS, self.rules.apply_setting),
+            quotas.PREFIX: self.quotas.apply_setting,
+            topic_schemas.KEY: self.schemas.apply_setting,
+            users.PREFIX: self.users.apply_setting,
+        }
+
+    def apply_setting(self, key: str, text: str | None) -> None:
+        """Apply a setting that another node wrote in meta; None: it was deleted.
+
+        Settings that only their writer reads (epochs of partitions, marks of the start) stay in
+        meta.
+        """
+        for prefix, apply_to_store in self._setting_stores.items():
+            if key.startswith(prefix):
+                apply_to_store(key, text)
+
     # -- requests of gateways
 
     def commit(
@@ -271,7 +308,7 @@ class Broker:
         ]
 
     def restore_snapshot(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
-        """Restore the state of the last flush cut; CorruptLog."""
+        """Restore the state of the last flush cut, of what this node owns; CorruptLog."""
         deduplication, exists = self.producers.deduplication, self.cluster.has_partition
         loaders: dict[bytes, Callable[[bytes, bytes], None]] = {
             CURSOR_KEY: lambda _, value: self.committed_offsets.load(value),
@@ -283,11 +320,13 @@ class Broker:
             SUBSCRIPTION_KEY: lambda _, value: self.subscriptions.load(value),
             SEQUENCE_KEY: lambda key, value: deduplication.load(key, value, exists),
         }
+        ownership = self.cluster.ownership
         for key, value in rows:
             load = loaders.get(key[:1])
             if load is None:
                 raise CorruptLog(f"a snapshot of unknown kind {key[:1]!r}")
-            load(key, value)
+            if ownership.owns_snapshot(key):
+                load(key, value)
         self.producers.deduplication.finish_loading()
 
     def _load_mark(self, mark: ProducerMark) -> None:

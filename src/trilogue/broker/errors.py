@@ -84,7 +84,11 @@ class NotServed(BrokerError):
 
 
 class NotOwner(BrokerError):
-    """Another node owns the partition."""
+    """Another node owns the partition: `node_id`."""
+
+    def __init__(self, message: str = "", node_id: int = 0) -> None:
+        super().__init__(message)
+        self.node_id = node_id
 
 
 class StaleEpoch(BrokerError):

@@ -63,6 +63,14 @@ SalvageOption = Annotated[
         "--salvage", help="Start although acknowledged data is damaged; logs what is lost."
     ),
 ]
+NodesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--nodes",
+        metavar="N",
+        help="Node processes, one core each, over one data directory; `auto`: one for each core.",
+    ),
+]
 SecureOption = Annotated[
     bool,
     typer.Option(
@@ -83,6 +91,7 @@ def settings_from(
     ready_file: Path | None,
     insecure: bool,
     salvage: bool = False,
+    nodes: str | None = None,
 ) -> Settings:
     """Read all sources of settings; after an error exit with code 2 and one line."""
     from trilogue.node.settings.sources import listener_flag, load_settings
@@ -99,6 +108,9 @@ def settings_from(
             flags.append(("insecure", "true", "--insecure"))
         if salvage:
             flags.append(("salvage", "true", "--salvage"))
+        if nodes is not None:
+            count = len(os.sched_getaffinity(0)) if nodes == "auto" else nodes
+            flags.append(("nodes", str(count), "--nodes"))
         return load_settings(
             environment=os.environ,
             config_file=config,

@@ -12,6 +12,7 @@ from trilogue.cli.options import (
     DataOption,
     InsecureOption,
     ListenOption,
+    NodesOption,
     ReadyFileOption,
     SalvageOption,
     SecureOption,
@@ -34,6 +35,7 @@ def serve(
     ready_file: ReadyFileOption = None,
     insecure: InsecureOption = False,
     salvage: SalvageOption = False,
+    nodes: NodesOption = None,
     secure: SecureOption = False,
 ) -> None:
     """Run a server. SIGTERM, SIGHUP or Ctrl-C drains it; a second one skips the last flush."""
@@ -48,11 +50,13 @@ def serve(
             ready_file=ready_file,
             insecure=insecure,
             salvage=salvage,
+            nodes=nodes,
         )
 
     settings = read_settings()
     from trilogue.node.errors import StartError
     from trilogue.node.process import run
+    from trilogue.node.supervisor.slots import needs_supervisor
 
     try:
         if secure:
@@ -61,7 +65,12 @@ def serve(
             for line in secure_directory(settings):
                 typer.echo(line)
             settings = read_settings()
-        code = run(settings, write_line=typer.echo)
+        if needs_supervisor(settings):
+            from trilogue.node.supervisor.supervisor import supervise
+
+            code = supervise(settings, write_line=typer.echo)
+        else:
+            code = run(settings, write_line=typer.echo)
     except StartError as error:
         exit_with_error(str(error), error.code)
     raise typer.Exit(code)

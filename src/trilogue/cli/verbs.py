@@ -27,6 +27,7 @@ VERBS = {
     "produce": "Send messages: lines, files, JSON.",
     "consume": "Print messages, from a position to a position.",
     "groups": "List, describe, reset and delete consumer groups.",
+    "nodes": "List the nodes of a cluster.",
     "transactions": "List, describe and abort transactions, of Kafka's and Pulsar's clients.",
     "subscriptions": "List the readers of topics, of all protocols.",
     "users": "Create, list and delete users; passwords and tokens.",

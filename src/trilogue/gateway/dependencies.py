@@ -48,6 +48,8 @@ class GatewayDependencies(TypedDict):
     authenticator: NotRequired[Authenticator]
     requires_login: NotRequired[bool]  # `access.authenticate`
     anonymous: NotRequired[str]  # `access.anonymous`
+    # Of several nodes: returns when what others have changed by now is applied here.
+    catch_up: NotRequired[Callable[[], Awaitable[None]] | None]
 
 
 class PausedConnection(Protocol):
@@ -81,6 +83,7 @@ class ProtocolGateway:
         self.audit = self.authenticator.audit
         self.requires_login = dependencies.get("requires_login", False)
         self.anonymous = dependencies.get("anonymous", "")
+        self.catch_up = dependencies.get("catch_up")
         self.cold_reads = dependencies.get("cold_reads") or ColdReads(
             self.executor, ConnectionMemory().unsent
         )

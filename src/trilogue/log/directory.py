@@ -6,6 +6,8 @@ DIR/meta.sqlite  topics, settings, segments; owned by meta
 DIR/reserve      space that is freed when the disk is full
 DIR/journal/     see log/journal/files.py
 DIR/segments/    segments and their manifest
+DIR/nodes/2/     lock, reserve and journal of node 2, where several nodes share the directory: their
+                 supervisor holds DIR/lock, node 1 has DIR/nodes/1/lock
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from trilogue.log.files import FileSystem, Lock
 log = logging.getLogger(__name__)
 
 FORMAT: Final = 1
+FIRST_NODE: Final = 1
 _TEXT: Final = "trilogue data format "
 FORMAT_BYTES_MAX: Final = 100
 FILL_BYTES: Final = 1 << 20
@@ -29,12 +32,13 @@ FILL_BYTES: Final = 1 << 20
 class DataDirectory:
     """An open data directory. It is locked against other processes until `close`."""
 
-    def __init__(self, path: Path, lock: Lock) -> None:
+    def __init__(self, path: Path, lock: Lock, node_id: int = FIRST_NODE) -> None:
+        own = path if node_id == FIRST_NODE else path / "nodes" / str(node_id)
         self.path = path
-        self.journal = path / "journal"
+        self.journal = own / "journal"
         self.segments = path / "segments"
         self.meta = path / "meta.sqlite"
-        self.reserve = path / "reserve"
+        self.reserve = own / "reserve"
         self._lock = lock
 
     @classmethod
@@ -43,20 +47,33 @@ class DataDirectory:
 
         Raises `AlreadyLocked`, `NewerFormat`, `CorruptLog`, `OSError`.
         """
-        made = [each for each in (path, *path.parents) if not fs.exists(each)]
-        fs.make_directory(path)
-        for each in made:  # otherwise a power cut could remove it with all acknowledged data in it
-            fs.sync_directory(each.parent)
+        _make_durably(fs, path)
         directory = cls(path, fs.lock(path / "lock"))
-        try:
-            directory._check_format(fs)
-            fs.make_directory(directory.journal)
-            fs.make_directory(directory.segments)
-            fs.sync_directory(path)
-        except BaseException:
-            directory.close()
-            raise
+        directory._prepare(fs)
         return directory
+
+    @classmethod
+    def open_shared(cls, fs: FileSystem, path: Path, node_id: int) -> DataDirectory:
+        """Open the part of one of several nodes; the caller's parent has the directory locked.
+
+        Raises as `open` does.
+        """
+        own = path / "nodes" / str(node_id)
+        _make_durably(fs, own)
+        directory = cls(path, fs.lock(own / "lock"), node_id)
+        directory._prepare(fs)
+        return directory
+
+    def _prepare(self, fs: FileSystem) -> None:
+        try:
+            self._check_format(fs)
+            fs.make_directory(self.journal)
+            fs.make_directory(self.segments)
+            fs.sync_directory(self.journal.parent)
+            fs.sync_directory(self.path)
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Release the lock."""
@@ -104,6 +121,14 @@ class DataDirectory:
             log.warning("reserve.failed", extra={"reason": str(error)})
             with contextlib.suppress(OSError):
                 fs.unlink(temporary)
+
+
+def _make_durably(fs: FileSystem, path: Path) -> None:
+    """Create a folder and its parents; a power cut cannot remove it with what will be in it."""
+    made = [each for each in (path, *path.parents) if not fs.exists(each)]
+    fs.make_directory(path)
+    for each in made:
+        fs.sync_directory(each.parent)
 
 
 def size_of(fs: FileSystem, path: Path) -> int:

@@ -89,6 +89,8 @@ class Log:
         self.sealed: deque[SealedFile] = deque()  # files that wait for a flush, oldest first
         self.on_sealed: Callable[[SealedFile], None] = _ignore
         self.on_failed: Callable[[StorageFailed], None] = _ignore
+        # The start offset of a partition of another node; None: there is no such partition.
+        self.foreign_start: Callable[[int], int | None] = lambda _: None
         self.recovered: Recovered | None = None
         self.readers = SegmentReaders(around.fs, directory.segments, objects=around.objects)
         self._fs = around.fs
@@ -123,8 +125,12 @@ class Log:
         on_foreign: OnForeign = lambda _partition_id, _header, _entry: None,
         limits: LogLimits | None = None,
         salvage_damage: bool = False,
+        owner_epoch: Callable[[int], int] | None = None,
     ) -> Log:
         """Recover what the journal holds beyond the manifest, and start to write.
+
+        `owner_epoch` returns the epoch with which a partition's entries are written; without it
+        that is the node's.
 
         During replay, in the order of writing: `on_entry` is called for entries that have a
         producer id (also below their partition's start offset, since a retry must not bring deleted
@@ -170,7 +176,7 @@ class Log:
         opened = cls(
             directory, around, journal=journal, files=files, limits=limits, flushed_through=through
         )
-        opened._restore(manifest, node_epoch, recovered, replay)
+        opened._restore(manifest, owner_epoch or (lambda _: node_epoch), recovered, replay)
         opened._budget.limit = limits.tail_bytes
         journal.start()
         if limits.reserve_bytes and free_bytes() > limits.reserve_bytes * 4:
@@ -178,10 +184,14 @@ class Log:
         return opened
 
     def _restore(
-        self, manifest: Manifest, epoch: int, recovered: Recovered, replay: FrameReplay
+        self,
+        manifest: Manifest,
+        owner_epoch: Callable[[int], int],
+        recovered: Recovered,
+        replay: FrameReplay,
     ) -> None:
         for partition_id, known in manifest.partitions.items():
-            self._add_partition(partition_id, epoch, known)
+            self._add_partition(partition_id, owner_epoch(partition_id), known)
         for segment in sorted(manifest.segments, key=lambda each: each.first_sequence):
             self._catalog.add(segment)
         replay.run(self._partitions, manifest.partitions)
@@ -324,7 +334,9 @@ class Log:
 
     def _start_of(self, partition_id: int) -> int | None:
         partition = self._partitions.get(partition_id)
-        return None if partition is None else partition.start_offset
+        if partition is None:
+            return self.foreign_start(partition_id)
+        return partition.start_offset
 
     def forget_segment(self, segment_id: int) -> SegmentInfo | None:
         """Remove a dead segment, which meta has removed before; return it, if it was known.

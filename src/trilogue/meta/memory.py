@@ -24,7 +24,7 @@ class MemoryMeta:
     def __init__(
         self, cluster_id: bytes = bytes(16), node_id: int = 1, node_epoch: int = 1
     ) -> None:
-        self.state = MetaState(cluster_id, node_id, node_epoch)
+        self.state = MetaState.new(cluster_id, node_id, node_epoch)
         self.failed: Exception | None = None
         self._snapshots: dict[bytes, bytes] = {}
         self._ids = IdPool()

@@ -1,8 +1,8 @@
 """What meta stores and what changes it: rows, operations, preconditions. Plain data.
 
-Topics, segments, how far flushes came, snapshots of fast facts, settings and blocks of ids are
-stored. A change is a list of operations that happen all or not at all, only if every precondition
-holds and the fence lets the writer through.
+Topics, segments, nodes, slots, how far flushes came, snapshots of fast facts, settings and blocks
+of ids are stored. A change is a list of operations that happen all or not at all, only if every
+precondition holds and the fence lets the writer through.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 
 from trilogue.log.segments.segment_info import SegmentInfo
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 OPS_MAX = 250_000  # in one change: a flush may move the end of every partition there is
 VALUE_SIZE_MAX = 16 << 20  # of one snapshot
 INT_MAX = (1 << 63) - 1  # of every number
@@ -55,6 +55,22 @@ class PartitionState(msgspec.Struct, frozen=True):
     flushed_end: int  # everything below is in segments, or was removed
     compacted_end: int = 0  # below it only the newest message of each key is left
     open_transactions: OpenTransactions = ()  # as of flushed_end
+    slot: int = 0  # the owner of this slot is the owner of the partition
+
+
+class NodeRow(msgspec.Struct, frozen=True):
+    """A node: a process with a journal of its own."""
+
+    epoch: int  # of its latest start; an older process of this node writes nothing more
+    flushed_through: int = 0  # all frames of its journal up to here are in segments and snapshots
+    listeners: dict[str, str] = {}  # listener -> the address for clients, as of its latest start
+
+
+class SlotRow(msgspec.Struct, frozen=True):
+    """A slot: the partitions, groups and transactional ids that hash to it have one owner."""
+
+    node_id: int
+    epoch: int  # +1 with each start of the owner and each new owner: Kafka's leader epoch
 
 
 class IdBlock(msgspec.Struct, frozen=True):
@@ -126,9 +142,30 @@ class DeleteSnapshot(msgspec.Struct, frozen=True):
 
 
 class SetFlushedThrough(msgspec.Struct, frozen=True):
-    """All journal frames up to this sequence are in segments and snapshots."""
+    """All frames of this node's journal up to this sequence are in segments and snapshots."""
 
     sequence: int
+
+
+class BeginEpoch(msgspec.Struct, frozen=True):
+    """A node starts: its former process is fenced, the epochs of its slots move."""
+
+    node_id: int
+
+
+class SetListeners(msgspec.Struct, frozen=True):
+    """Record at which addresses clients reach this node."""
+
+    listeners: dict[str, str]
+
+
+class AssignSlots(msgspec.Struct, frozen=True):
+    """Make these nodes the owners of the slots 0, 1, 2 ...; only while no node serves.
+
+    The number of slots changes once, from 1, and then never again.
+    """
+
+    owners: tuple[int, ...]
 
 
 class AllocateIds(msgspec.Struct, frozen=True):
@@ -160,6 +197,9 @@ Op: TypeAlias = (
     | PutSnapshot
     | DeleteSnapshot
     | SetFlushedThrough
+    | BeginEpoch
+    | SetListeners
+    | AssignSlots
     | AllocateIds
     | PutSetting
     | DeleteSetting
@@ -218,7 +258,7 @@ Precondition: TypeAlias = (
 
 
 class Fence(msgspec.Struct, frozen=True):
-    """The writer of a change; refused when the node has been started again since."""
+    """The writer of a change; refused when its node has been started again since."""
 
     node_id: int
     node_epoch: int

@@ -13,7 +13,12 @@ yet.
 
 A full disk refuses a transaction cleanly, so that only its changes fail (`DiskFull`). After any
 other failure of the store its contents are unknown: the store has failed for good. A second process
-that opens the data takes the next node epoch; the first is then fenced.
+of the same node takes the next node epoch; the first is then fenced.
+
+Several nodes may share the file (`shared`): each writes the rows of its changes into the table of
+changes, too, and reads there what the others changed: before each transaction, and whenever
+SQLite's `data_version` shows that somebody wrote. So the rules are checked on what is durable, and
+the states of all nodes move in the same order.
 """
 
 from __future__ import annotations
@@ -33,18 +38,31 @@ import msgspec
 
 from trilogue.log.errors import CorruptLog, DiskFull, LogError, NewerFormat, StorageFailed
 from trilogue.log.segments.manifest import Manifest
+from trilogue.meta.change_log import (
+    decode_writes,
+    differences,
+    encode_writes,
+    last_version,
+)
 from trilogue.meta.errors import Fenced, InvalidChange, MetaError, TooManyChanges
 from trilogue.meta.ids import IdPool
 from trilogue.meta.operations import (
     FORMAT_VERSION,
     ID_BLOCKS,
     AllocateIds,
+    BeginEpoch,
     ChangeResult,
     Fence,
     Op,
     Precondition,
 )
-from trilogue.meta.state import MetaState, StateChange, apply_change, apply_writes
+from trilogue.meta.state import (
+    MetaState,
+    StateChange,
+    Write,
+    apply_change,
+    apply_writes,
+)
 from trilogue.meta.tables import APPLICATION_ID, SCHEMA, UPGRADES, load_state, write_rows
 
 log = logging.getLogger(__name__)
@@ -53,6 +71,8 @@ BATCH_MAX = 256  # changes in one transaction
 WAITING_MAX = 10_000  # changes in the queue
 BUSY_SECONDS = 5.0  # another process may look into the file for a moment
 SIZE_MAX = 16 << 30  # of the database
+CHANGES_KEPT = 10_000  # a node that is further behind reads all rows
+POLL_S = 0.01  # how long another node's change may stay unseen
 PAGE_SIZE = 4096
 
 # What SQLite's binding raises for values it cannot store: the change is at fault, not the disk.
@@ -76,6 +96,7 @@ DAMAGED = frozenset(
 )
 
 Done = Callable[[ChangeResult | None, Exception | None], None]
+OnFollowed = Callable[[Sequence[Write]], None]
 
 
 class _QueuedChange:
@@ -99,7 +120,7 @@ class _QueuedChange:
 
 
 class SqliteMeta:
-    """The store of a single node."""
+    """The store of the nodes of one machine."""
 
     def __init__(
         self,
@@ -107,9 +128,12 @@ class SqliteMeta:
         connection: sqlite3.Connection,
         state: MetaState,
         on_failed: Callable[[Exception], None] | None,
+        shared: bool = False,
     ) -> None:
         """Use `open`."""
         self.failed: Exception | None = None
+        self.on_followed: OnFollowed = lambda _writes: None
+        self.shared = shared
         self.state = state
         self._path = path
         self._connection = connection
@@ -119,7 +143,8 @@ class SqliteMeta:
         self._refilling: set[str] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._queue: queue.SimpleQueue[_QueuedChange | None] = queue.SimpleQueue()
-        self._finished: deque[_QueuedChange] = deque()
+        self._finished: deque[_QueuedChange | list[Write]] = deque()
+        self._data_version = 0  # SQLite's: moves with each transaction of another connection
         self._thread = threading.Thread(target=self._write, name="meta", daemon=True)
 
     @classmethod
@@ -132,6 +157,7 @@ class SqliteMeta:
         new_cluster_id: Callable[[], bytes] = lambda: os.urandom(16),
         on_failed: Callable[[Exception], None] | None = None,
         size_max: int = SIZE_MAX,
+        shared: bool = False,
     ) -> SqliteMeta:
         """Open what is there, take the next node epoch and the first blocks of ids.
 
@@ -139,6 +165,7 @@ class SqliteMeta:
         and is gone (or emptied), a new one would know no partition, and a recovery would drop
         every message as deleted.
         `on_failed` is called once, on the loop's thread, when nothing can be committed any more.
+        `shared`: other nodes have the file open, too; `follow` begins to read their changes.
         """
         try:
             _refuse_newer(path)
@@ -147,8 +174,8 @@ class SqliteMeta:
                 if _prepare(path, connection, create=create, size_max=size_max):
                     _create(connection, new_cluster_id(), node_id)
                     _sync_directory(path.parent)
-                made = _begin_epoch(connection)
-                meta = cls(path, connection, made.state, on_failed)
+                made = _begin_epoch(connection, node_id, shared=shared)
+                meta = cls(path, connection, made.state, on_failed, shared)
             except BaseException:
                 connection.close()
                 raise
@@ -199,6 +226,17 @@ class SqliteMeta:
             for block in result.blocks:
                 self._ids.add(block)
 
+    def follow(self, on_followed: OnFollowed) -> None:
+        """Call back with the rows that other nodes wrote, after each move of `state` by them."""
+        self.on_followed = on_followed
+        self._loop = asyncio.get_running_loop()
+        self._loop.call_soon(self._deliver)
+
+    async def catch_up(self) -> None:
+        """Return when all changes that are durable now are in `state`."""
+        if self.shared:
+            await self.write([])
+
     def snapshots(self) -> Iterator[tuple[bytes, bytes]]:
         """Read all snapshots, in the order of their keys."""
         try:
@@ -248,6 +286,10 @@ class SqliteMeta:
         """Move the state and wake the waiters, in the order in which changes became durable."""
         while self._finished:
             change = self._finished.popleft()
+            if isinstance(change, list):
+                apply_writes(self.state, change)
+                self.on_followed(change)
+                continue
             if change.made is None:
                 change.done(None, change.error)
                 continue
@@ -266,8 +308,13 @@ class SqliteMeta:
 
     def _write(self) -> None:
         more = True
+        poll_s = POLL_S if self.shared else None
         while more:
-            batch = [self._queue.get()]
+            try:
+                batch = [self._queue.get(timeout=poll_s)]
+            except queue.Empty:
+                self._poll()
+                continue
             with contextlib.suppress(queue.Empty):
                 while len(batch) < BATCH_MAX:
                     batch.append(self._queue.get_nowait())
@@ -284,16 +331,25 @@ class SqliteMeta:
         try:
             if self.failed is not None:
                 raise self._refusal()
-            self._connection.execute("BEGIN IMMEDIATE")
-            self._check_epoch()
+            if self.shared and not any(change.ops for change in changes):
+                self._follow()  # somebody waits for the changes of others
+            else:
+                self._connection.execute("BEGIN IMMEDIATE")
+                self._follow()
+                self._check_epoch()
             for change in changes:
                 self._write_change(change)
-            self._connection.execute("COMMIT")
+            if self._connection.in_transaction:
+                self._connection.execute("COMMIT")
         except Exception as error:  # noqa: BLE001 - whatever it was, nothing of this may be acked
             self._take_back(changes, self._verdict(error))
 
     def _write_change(self, change: _QueuedChange) -> None:
         """Apply one change to the writer's state and the open transaction, or to neither."""
+        if self.shared and not change.ops and not change.preconditions:
+            change.made = StateChange(self._ahead)
+            change.made.version = self._ahead.version
+            return
         try:
             change.made = apply_change(self._ahead, change.ops, change.preconditions, change.fence)
         except MetaError as error:
@@ -302,6 +358,8 @@ class SqliteMeta:
         self._connection.execute("SAVEPOINT one")
         try:
             write_rows(self._connection, change.made.writes)
+            if self.shared:
+                _record(self._connection, change.made)
         except BAD_VALUES as error:
             self._connection.execute("ROLLBACK TO one")
             change.made.undo()
@@ -309,10 +367,40 @@ class SqliteMeta:
         self._connection.execute("RELEASE one")
 
     def _check_epoch(self) -> None:
-        found = self._connection.execute("SELECT value FROM identity WHERE key = 'node_epoch'")
+        own = (self._ahead.node_id,)
+        found = self._connection.execute("SELECT epoch FROM nodes WHERE node_id = ?", own)
         (epoch,) = found.fetchone()
         if epoch != self._ahead.node_epoch:
             raise Fenced(f"epoch {epoch} began, this is {self._ahead.node_epoch}")
+
+    def _poll(self) -> None:
+        """Read the changes of other nodes, if there are any."""
+        if self.failed is not None:
+            return
+        try:
+            (version,) = self._connection.execute("PRAGMA data_version").fetchone()
+            if version == self._data_version:
+                return
+            self._data_version = version
+            self._follow()
+            self._check_epoch()
+        except Exception as error:  # noqa: BLE001 - what others changed is unknown from here on
+            self._verdict(error)
+            self._hand_back([])
+
+    def _follow(self) -> None:
+        """Move the writer's state to the last durable change, and the loop's after it."""
+        if not self.shared:
+            return
+        query = "SELECT writes FROM changes WHERE version > ? ORDER BY version"
+        seen = self._ahead.version
+        records = self._connection.execute(query, (seen,)).fetchall()
+        writes = [write for (record,) in records for write in decode_writes(record)]
+        if writes and len(records) != last_version(writes) - seen:  # some were removed already
+            writes = differences(self._ahead, self._load())
+        if writes:
+            apply_writes(self._ahead, writes)
+            self._hand_back([writes])
 
     def _verdict(self, error: Exception) -> Exception:
         """Return the error of a failed transaction; the store fails for good unless it is full."""
@@ -336,7 +424,18 @@ class SqliteMeta:
             if change.error is None:
                 change.error = error
 
-    def _hand_back(self, changes: list[_QueuedChange]) -> None:
+    def _load(self) -> MetaState:
+        """Read all rows as of one moment."""
+        began = not self._connection.in_transaction
+        if began:
+            self._connection.execute("BEGIN")
+        try:
+            return load_state(self._connection, self._ahead.node_id)
+        finally:
+            if began:
+                self._connection.execute("COMMIT")
+
+    def _hand_back(self, changes: Sequence[_QueuedChange | list[Write]]) -> None:
         self._finished.extend(changes)
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: no caller waits
@@ -403,10 +502,9 @@ def _create(connection: sqlite3.Connection, cluster_id: bytes, node_id: int) -> 
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     for statement in SCHEMA.strip().split(";\n"):
         connection.execute(statement)
-    connection.executemany(
-        "INSERT INTO identity VALUES (?, ?)",
-        [("cluster_id", cluster_id), ("node_id", node_id), ("node_epoch", 0)],
-    )
+    connection.executemany("INSERT INTO identity VALUES (?, ?)", [("cluster_id", cluster_id)])
+    connection.execute("INSERT INTO nodes VALUES (?, 0, 0, '{}')", (node_id,))
+    connection.execute("INSERT INTO slots VALUES (0, ?, 0)", (node_id,))
     connection.execute("COMMIT")
 
 
@@ -422,19 +520,28 @@ def _upgrade(connection: sqlite3.Connection) -> None:
     log.info("meta.upgraded", extra={"from_format": version, "to_format": FORMAT_VERSION})
 
 
-def _begin_epoch(connection: sqlite3.Connection) -> StateChange:
+def _begin_epoch(connection: sqlite3.Connection, node_id: int, *, shared: bool) -> StateChange:
     """Fence the former process and allocate the first blocks of ids, durably."""
     connection.execute("BEGIN IMMEDIATE")
     _upgrade(connection)
-    state = load_state(connection)
-    state.node_epoch += 1
-    connection.execute(
-        "UPDATE identity SET value = ? WHERE key = 'node_epoch'", (state.node_epoch,)
-    )
-    made = apply_change(state, [AllocateIds(kind, count) for kind, count in ID_BLOCKS.items()])
+    state = load_state(connection, node_id)
+    blocks = (AllocateIds(kind, count) for kind, count in ID_BLOCKS.items())
+    made = apply_change(state, [BeginEpoch(node_id), *blocks])
+    state.node_epoch = state.nodes[node_id].epoch
     write_rows(connection, made.writes)
+    if shared:
+        _record(connection, made)
+    else:
+        connection.execute("DELETE FROM changes")  # and what is not recorded leaves a gap
     connection.execute("COMMIT")
     return made
+
+
+def _record(connection: sqlite3.Connection, made: StateChange) -> None:
+    """Write the record of a change for other nodes, and remove an old one."""
+    record = encode_writes(made.writes)
+    connection.execute("INSERT INTO changes VALUES (?, ?)", (made.version, record))
+    connection.execute("DELETE FROM changes WHERE version <= ?", (made.version - CHANGES_KEPT,))
 
 
 def _sync_directory(path: Path) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Any, Final, TypeAlias
+from zlib import crc32
 
 import msgspec
 from msgspec.structs import replace
@@ -20,9 +21,18 @@ from trilogue.log.segments.segment_info import SegmentInfo, without
 from trilogue.log.transactions import stable_end_of
 from trilogue.meta import operations
 from trilogue.meta.errors import Fenced, InvalidChange, PreconditionFailed
-from trilogue.meta.operations import INT_MAX, IdBlock, PartitionState, TopicKey, TopicRow
+from trilogue.meta.operations import (
+    INT_MAX,
+    IdBlock,
+    NodeRow,
+    PartitionState,
+    SlotRow,
+    TopicKey,
+    TopicRow,
+)
 
-VERSION, FLUSHED_THROUGH = "version", "flushed_through"
+VERSION = "version"
+SLOTS_MAX = 4_096
 SNAPSHOTS = "snapshots"  # a table that is not kept in memory
 REMOVED: Final = object()  # in place of a row's value: the row is removed
 
@@ -33,17 +43,23 @@ class MetaState(msgspec.Struct):
     """Rows by their keys. Only a store changes them."""
 
     cluster_id: bytes
-    node_id: int
-    node_epoch: int
+    node_id: int  # of this process
+    node_epoch: int  # of this process; `nodes` has a higher one if it was started again since
+    nodes: dict[int, NodeRow] = msgspec.field(default_factory=dict)
+    slots: dict[int, SlotRow] = msgspec.field(default_factory=dict)  # 0 .. count - 1
     topics: dict[TopicKey, TopicRow] = msgspec.field(default_factory=dict)
     topic_keys: dict[bytes, TopicKey] = msgspec.field(default_factory=dict)  # by topic id
     partitions: dict[int, PartitionState] = msgspec.field(default_factory=dict)
     segments: dict[int, SegmentInfo] = msgspec.field(default_factory=dict)
     settings: dict[str, str] = msgspec.field(default_factory=dict)
     next_ids: dict[str, int] = msgspec.field(default_factory=dict)  # by kind; the first id is 1
-    counters: dict[str, int] = msgspec.field(
-        default_factory=lambda: {VERSION: 0, FLUSHED_THROUGH: 0}
-    )
+    counters: dict[str, int] = msgspec.field(default_factory=lambda: {VERSION: 0})
+
+    @classmethod
+    def new(cls, cluster_id: bytes, node_id: int, node_epoch: int) -> MetaState:
+        """Return the state of a new cluster: one node, and one slot that it owns."""
+        nodes, slots = {node_id: NodeRow(node_epoch)}, {0: SlotRow(node_id, node_epoch)}
+        return cls(cluster_id, node_id, node_epoch, nodes, slots)
 
     @property
     def version(self) -> int:
@@ -52,8 +68,16 @@ class MetaState(msgspec.Struct):
 
     @property
     def flushed_through(self) -> int:
-        """The last journal frame that is in segments and snapshots."""
-        return self.counters[FLUSHED_THROUGH]
+        """The last frame of this node's journal that is in segments and snapshots."""
+        return self.nodes[self.node_id].flushed_through
+
+    def owns(self, slot: int) -> bool:
+        """Whether this node is the owner of a slot."""
+        return self.slots[slot].node_id == self.node_id
+
+    def slot_of(self, name: str) -> int:
+        """Return the slot of a group or a transactional id."""
+        return crc32(name.encode()) % len(self.slots)
 
     def copy(self) -> MetaState:
         """Return a second state that moves on its own; the rows themselves are immutable."""
@@ -61,6 +85,8 @@ class MetaState(msgspec.Struct):
             self.cluster_id,
             self.node_id,
             self.node_epoch,
+            dict(self.nodes),
+            dict(self.slots),
             dict(self.topics),
             dict(self.topic_keys),
             dict(self.partitions),
@@ -146,8 +172,10 @@ def apply_change(
     """Apply all operations to a state, or raise and leave it as it was."""
     if len(ops) > operations.OPS_MAX:
         raise InvalidChange(f"{len(ops)} operations in one change, at most {operations.OPS_MAX}")
-    if fence is not None and fence != operations.Fence(state.node_id, state.node_epoch):
-        raise Fenced(f"{fence} writes, but epoch {state.node_epoch} began")
+    if fence is not None:
+        node = state.nodes.get(fence.node_id)
+        if node is None or node.epoch != fence.node_epoch:
+            raise Fenced(f"{fence} writes, but the node is {node}")
     for precondition in preconditions:
         if not _holds(state, precondition):
             raise PreconditionFailed(repr(precondition))
@@ -242,9 +270,10 @@ def _put_topic(made: StateChange, op: operations.PutTopic) -> None:
     for partition_id in before.partitions if before else ():
         if partition_id not in row.partitions:
             made.put("partitions", partition_id, REMOVED)
-    for partition_id in row.partitions:
+    for number, partition_id in enumerate(row.partitions):
         if partition_id not in state.partitions:
-            made.put("partitions", partition_id, PartitionState(row.topic_id, 0, 0))
+            slot = partition_slot(row.topic_id, number, len(state.slots))
+            made.put("partitions", partition_id, PartitionState(row.topic_id, 0, 0, slot=slot))
     made.put("topics", row.key, row)
     made.put("topic_keys", row.topic_id, row.key)
 
@@ -302,7 +331,7 @@ def _put_partition_state(made: StateChange, op: operations.PutPartitionState) ->
     _counts(op.start_offset or 0, flushed, compacted)
     if flushed < before.flushed_end or compacted < before.compacted_end:
         raise InvalidChange(f"partition {op.partition_id} would go back from {before}")
-    after = PartitionState(before.topic_id, start, flushed, compacted, transactions)
+    after = PartitionState(before.topic_id, start, flushed, compacted, transactions, before.slot)
     made.put("partitions", op.partition_id, after)
 
 
@@ -319,8 +348,51 @@ def _delete_snapshot(made: StateChange, op: operations.DeleteSnapshot) -> None:
 
 def _set_flushed_through(made: StateChange, op: operations.SetFlushedThrough) -> None:
     _counts(op.sequence)
-    _rule(op.sequence >= made.state.flushed_through, "flushed_through would go back")
-    made.put("counters", FLUSHED_THROUGH, op.sequence)
+    state = made.state
+    _rule(op.sequence >= state.flushed_through, "flushed_through would go back")
+    row = replace(state.nodes[state.node_id], flushed_through=op.sequence)
+    made.put("nodes", state.node_id, row)
+
+
+def _begin_epoch(made: StateChange, op: operations.BeginEpoch) -> None:
+    state = made.state
+    _counts(op.node_id)
+    before = state.nodes.get(op.node_id, NodeRow(0))
+    made.put("nodes", op.node_id, replace(before, epoch=before.epoch + 1))
+    for slot, row in state.slots.items():
+        if row.node_id == op.node_id:
+            made.put("slots", slot, replace(row, epoch=row.epoch + 1))
+
+
+def _set_listeners(made: StateChange, op: operations.SetListeners) -> None:
+    _texts(op.listeners)
+    _texts(op.listeners.values())
+    state = made.state
+    row = replace(state.nodes[state.node_id], listeners=op.listeners)
+    made.put("nodes", state.node_id, row)
+
+
+def _assign_slots(made: StateChange, op: operations.AssignSlots) -> None:
+    state, count = made.state, len(op.owners)
+    _counts(*op.owners)
+    _rule(0 < count <= SLOTS_MAX, f"a cluster has 1 to {SLOTS_MAX} slots, not {count}")
+    _rule(len(state.slots) in {1, count}, f"there are {len(state.slots)} slots for ever")
+    is_new, only = len(state.slots) != count, state.slots[0]
+    for slot, node_id in enumerate(op.owners):
+        before = only if is_new else state.slots[slot]
+        if is_new or before.node_id != node_id:
+            made.put("slots", slot, SlotRow(node_id, before.epoch + 1))
+    if is_new:
+        for row in list(state.topics.values()):
+            for number, partition_id in enumerate(row.partitions):
+                slot = partition_slot(row.topic_id, number, count)
+                state_row = replace(state.partitions[partition_id], slot=slot)
+                made.put("partitions", partition_id, state_row)
+
+
+def partition_slot(topic_id: bytes, number: int, count: int) -> int:
+    """Return the slot of a partition: those of a topic are spread."""
+    return (crc32(topic_id) + number) % count
 
 
 def _allocate_ids(made: StateChange, op: operations.AllocateIds) -> None:
@@ -351,6 +423,9 @@ RULES: dict[type, Callable[[StateChange, Any], None]] = {
     operations.PutSnapshot: _put_snapshot,
     operations.DeleteSnapshot: _delete_snapshot,
     operations.SetFlushedThrough: _set_flushed_through,
+    operations.BeginEpoch: _begin_epoch,
+    operations.SetListeners: _set_listeners,
+    operations.AssignSlots: _assign_slots,
     operations.AllocateIds: _allocate_ids,
     operations.PutSetting: _put_setting,
     operations.DeleteSetting: _delete_setting,

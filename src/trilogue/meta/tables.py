@@ -1,12 +1,16 @@
 """The tables of the SQLite store: one for each dict of `MetaState`, and the snapshots.
 
 ```
- identity    cluster_id, node_id, node_epoch        fixed, but for the epoch: +1 at each opening
- counters    version, flushed_through
+ identity    cluster_id                             fixed
+ nodes       node id -> epoch (+1 at each opening), flushed through, listeners as JSON
+ slots       slot -> the owner's node id, epoch
+ changes     version -> the rows that this change wrote (meta/change_log.py); only while several
+             processes share the file, and only the latest
+ counters    version
  next_ids    kind -> the first id that is not allocated
  topics      (tenant, namespace, name) -> topic id, partition ids and settings as JSON, …
  partitions  partition id -> topic id, start offset, flushed end, compacted end, open transactions
-             as MessagePack
+             as MessagePack, slot
  segments    segment id -> …, the extents as one blob (log/segments/extents.py; in format 1
              MessagePack: a list of lists of numbers), the store, the hidden partitions as
              MessagePack
@@ -28,13 +32,27 @@ import msgspec
 
 from trilogue.log.segments.extents import MAGIC, Extent, Extents
 from trilogue.log.segments.segment_info import SegmentInfo
-from trilogue.meta.operations import OpenTransactions, PartitionState, TopicRow
+from trilogue.meta.operations import (
+    NodeRow,
+    OpenTransactions,
+    PartitionState,
+    SlotRow,
+    TopicRow,
+)
 from trilogue.meta.state import REMOVED, MetaState, Write
 
 APPLICATION_ID = 0x5452494C  # "TRIL"
 
 SCHEMA = """
 CREATE TABLE identity (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE nodes (
+    node_id INTEGER PRIMARY KEY, epoch INTEGER NOT NULL, flushed_through INTEGER NOT NULL,
+    listeners TEXT NOT NULL
+);
+CREATE TABLE slots (
+    slot INTEGER PRIMARY KEY, node_id INTEGER NOT NULL, epoch INTEGER NOT NULL
+);
+CREATE TABLE changes (version INTEGER PRIMARY KEY, writes BLOB NOT NULL);
 CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE next_ids (kind TEXT PRIMARY KEY, next INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE topics (
@@ -46,7 +64,8 @@ CREATE TABLE topics (
 CREATE TABLE partitions (
     partition_id INTEGER PRIMARY KEY, topic_id BLOB NOT NULL,
     start_offset INTEGER NOT NULL, flushed_end INTEGER NOT NULL,
-    compacted_end INTEGER NOT NULL DEFAULT 0, open_transactions BLOB NOT NULL DEFAULT x'90'
+    compacted_end INTEGER NOT NULL DEFAULT 0, open_transactions BLOB NOT NULL DEFAULT x'90',
+    slot INTEGER NOT NULL DEFAULT 0
 );
 CREATE TABLE segments (
     segment_id INTEGER PRIMARY KEY, level INTEGER NOT NULL, name TEXT NOT NULL,
@@ -62,6 +81,7 @@ CREATE TABLE snapshots (key BLOB PRIMARY KEY, value BLOB NOT NULL);
 # What brings a file of an older format to the next one, by the format it is in. `x'90'` is
 # MessagePack's empty list. Format 3 has the tables of format 2: what is new are rows, facts and
 # entries of other protocols, which a program of format 2 would take for damage or for Kafka's.
+# Format 4 has nodes and slots: what was there is of one node, which owns one slot.
 UPGRADES = {
     1: """
 ALTER TABLE partitions ADD COLUMN compacted_end INTEGER NOT NULL DEFAULT 0;
@@ -70,6 +90,24 @@ ALTER TABLE segments ADD COLUMN store TEXT NOT NULL DEFAULT '';
 ALTER TABLE segments ADD COLUMN hidden BLOB NOT NULL DEFAULT x'90';
 """,
     2: "",
+    3: """
+CREATE TABLE nodes (
+    node_id INTEGER PRIMARY KEY, epoch INTEGER NOT NULL, flushed_through INTEGER NOT NULL,
+    listeners TEXT NOT NULL
+);
+CREATE TABLE slots (
+    slot INTEGER PRIMARY KEY, node_id INTEGER NOT NULL, epoch INTEGER NOT NULL
+);
+CREATE TABLE changes (version INTEGER PRIMARY KEY, writes BLOB NOT NULL);
+INSERT INTO nodes SELECT
+    (SELECT value FROM identity WHERE key = 'node_id'),
+    (SELECT value FROM identity WHERE key = 'node_epoch'),
+    coalesce((SELECT value FROM counters WHERE name = 'flushed_through'), 0), '{}';
+INSERT INTO slots SELECT 0, node_id, epoch FROM nodes;
+DELETE FROM identity WHERE key <> 'cluster_id';
+DELETE FROM counters WHERE name <> 'version';
+ALTER TABLE partitions ADD COLUMN slot INTEGER NOT NULL DEFAULT 0;
+""",
 }
 
 
@@ -94,7 +132,13 @@ def _topic(_: object, row: TopicRow) -> tuple[object, ...]:
 
 def _partition(partition_id: int, row: PartitionState) -> tuple[object, ...]:
     ends = (row.start_offset, row.flushed_end, row.compacted_end)
-    return (partition_id, row.topic_id, *ends, msgspec.msgpack.encode(row.open_transactions))
+    transactions = msgspec.msgpack.encode(row.open_transactions)
+    return (partition_id, row.topic_id, *ends, transactions, row.slot)
+
+
+def _node(node_id: int, row: NodeRow) -> tuple[object, ...]:
+    listeners = msgspec.json.encode(row.listeners).decode()
+    return (node_id, row.epoch, row.flushed_through, listeners)
 
 
 def _segment(_: object, row: SegmentInfo) -> tuple[object, ...]:
@@ -119,6 +163,16 @@ def _segment(_: object, row: SegmentInfo) -> tuple[object, ...]:
 NO_TRANSACTIONS = msgspec.msgpack.encode(())
 
 TABLES = {
+    "nodes": Table(
+        "INSERT OR REPLACE INTO nodes VALUES (?, ?, ?, ?)",
+        "DELETE FROM nodes WHERE node_id = ?",
+        _node,
+    ),
+    "slots": Table(
+        "INSERT OR REPLACE INTO slots VALUES (?, ?, ?)",
+        "DELETE FROM slots WHERE slot = ?",
+        lambda slot, row: (slot, row.node_id, row.epoch),
+    ),
     "counters": Table(
         "INSERT OR REPLACE INTO counters VALUES (?, ?)",
         "DELETE FROM counters WHERE name = ?",
@@ -136,7 +190,7 @@ TABLES = {
         tuple,
     ),
     "partitions": Table(
-        "INSERT OR REPLACE INTO partitions VALUES (?, ?, ?, ?, ?, ?)",
+        "INSERT OR REPLACE INTO partitions VALUES (?, ?, ?, ?, ?, ?, ?)",
         "DELETE FROM partitions WHERE partition_id = ?",
         _partition,
     ),
@@ -192,12 +246,22 @@ def _packed_ints(blob: bytes) -> tuple[int, ...]:
     return msgspec.msgpack.decode(blob, type=tuple[int, ...])
 
 
-def load_state(connection: sqlite3.Connection) -> MetaState:
-    """Read everything but the snapshots into memory. What is not as written is a TypeError."""
+def load_state(connection: sqlite3.Connection, node_id: int) -> MetaState:
+    """Read all but snapshots into memory, as a node sees it. A wrong type is a TypeError."""
     identity = dict(connection.execute("SELECT key, value FROM identity"))
-    state = MetaState(identity["cluster_id"], identity["node_id"], identity["node_epoch"])
+    state = MetaState(identity["cluster_id"], node_id, 0)
     _expect(bytes, state.cluster_id)
-    _expect(int, state.node_id, state.node_epoch)
+    for key, epoch, through, listeners in connection.execute("SELECT * FROM nodes"):
+        _expect(int, epoch, through)
+        addresses = msgspec.json.decode(listeners, type=dict[str, str])
+        state.nodes[key] = NodeRow(epoch, through, addresses)
+    for slot, owner, epoch in connection.execute("SELECT * FROM slots ORDER BY slot"):
+        _expect(int, owner, epoch)
+        state.slots[slot] = SlotRow(owner, epoch)
+    if list(state.slots) != list(range(len(state.slots))) or not state.slots:
+        raise ValueError(f"the slots are {list(state.slots)}")
+    if node_id in state.nodes:
+        state.node_epoch = state.nodes[node_id].epoch
     state.counters.update(connection.execute("SELECT name, value FROM counters"))
     state.next_ids.update(connection.execute("SELECT kind, next FROM next_ids"))
     state.settings.update(connection.execute("SELECT key, value FROM settings"))
@@ -206,10 +270,10 @@ def load_state(connection: sqlite3.Connection) -> MetaState:
     _load_topics(connection, state)
     none = NO_TRANSACTIONS
     for partition_id, *columns in connection.execute("SELECT * FROM partitions"):
-        topic_id, *ends, blob = columns
+        topic_id, *ends, blob, slot = columns
         _expect(bytes, topic_id)
-        _expect(int, *ends)
-        columns[-1] = () if blob == none else msgspec.msgpack.decode(blob, type=OpenTransactions)
+        _expect(int, *ends, slot)
+        columns[-2] = () if blob == none else msgspec.msgpack.decode(blob, type=OpenTransactions)
         state.partitions[partition_id] = PartitionState(*columns)
     for row in connection.execute("SELECT * FROM segments ORDER BY segment_id"):
         info = _segment_info(row)

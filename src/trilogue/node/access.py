@@ -38,6 +38,7 @@ from trilogue.gateway.tls import TlsContexts, TlsError, TlsFiles
 from trilogue.node.delegation_tokens import enable_delegation_tokens
 from trilogue.node.errors import WRONG_SETTING, StartError
 from trilogue.node.metadata_writer import MetadataWriter
+from trilogue.node.secure.files import create_private
 from trilogue.node.settings.table import Settings
 from trilogue.node.storage import Storage
 from trilogue.node.tubemq_access import guarded_operations
@@ -181,13 +182,7 @@ def read_signing_key(settings: Settings, data: Path) -> bytes:
     path = Path(configured) if configured else data / KEY_FILE
     with contextlib.suppress(FileNotFoundError):
         return path.read_bytes().strip()
-    key = Fernet.generate_key()
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(key + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
-    return key
+    return create_private(path, Fernet.generate_key() + b"\n").strip()
 
 
 def users_file_path(text: str) -> Path:

@@ -9,7 +9,7 @@ from pathlib import Path
 from trilogue.broker.access.delegation_tokens import DelegationTokenLimits, DelegationTokens
 from trilogue.broker.errors import StorageFailed
 from trilogue.node.errors import WRONG_SETTING, StartError
-from trilogue.node.secure.files import write_private
+from trilogue.node.secure.files import create_private
 from trilogue.node.settings.table import Settings
 
 SETTING = "kafka.delegation-token-key"
@@ -43,11 +43,10 @@ class DelegationTokenKey:
         """Return the secret; raises StorageFailed if it cannot be stored."""
         if not self._secret:
             secret = secrets.token_hex(SECRET_BYTES).encode()
-            try:
-                write_private(self._path, secret + b"\n")
+            try:  # another node of the directory may have made it
+                self._secret = create_private(self._path, secret + b"\n").strip()
             except OSError as error:
                 raise StorageFailed(f"{self._path}: {error.strerror}") from error
-            self._secret = secret
         return self._secret
 
 

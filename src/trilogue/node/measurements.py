@@ -113,7 +113,7 @@ class MessageCount:
         before = self._ends
         after: dict[int, int] = {}
         for topic in self._cluster:
-            for partition in topic.partitions:
+            for partition in topic.local_partitions:
                 end = partition.log.end_offset
                 after[partition.partition_id] = end
                 self._total += end - before.get(partition.partition_id, 0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from trilogue.broker.metadata_change import MetadataChange
 from trilogue.gateway.steps import run_steps
@@ -16,44 +16,64 @@ from trilogue.log.errors import DiskFull
 from trilogue.node.background.manifests import ManifestWriter
 from trilogue.node.storage import Storage
 
+if TYPE_CHECKING:
+    from trilogue.node.followed_versions import FollowedVersions
+
 T = TypeVar("T")
 
 
 class MetadataWriter:
     """Writes one `MetadataChange` at a time per caller; several may be under way."""
 
-    def __init__(self, storage: Storage, manifests: ManifestWriter) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        manifests: ManifestWriter,
+        others: FollowedVersions | None = None,
+    ) -> None:
         self._storage = storage
+        self._others = others  # where several nodes share meta
         self._manifests = manifests
         self._tasks: set[asyncio.Task[object]] = set()
 
     async def write(self, change: MetadataChange[T]) -> T:
-        """Return the result once it is durable and applied, or raise the broker's error."""
+        """Return the result once it is durable and applied, or raise the broker's error.
+
+        Of several nodes, the others have applied it, too, unless they do not answer.
+        """
         task = asyncio.create_task(self._write(change))
         self._tasks.add(task)
         task.add_done_callback(self._done)
-        return await asyncio.shield(task)
+        result, version = await asyncio.shield(task)
+        if self._others is not None:
+            await self._others.wait_for_others(version)
+        return result
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no write is under way."""
+        return not self._tasks
 
     async def finish(self) -> None:
         """Return when no write is under way."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _write(self, change: MetadataChange[T]) -> T:
+    async def _write(self, change: MetadataChange[T]) -> tuple[T, int]:
         meta, fence = self._storage.meta, self._storage.fence
         try:
             if change.partition_ids:
                 await meta.reserve("partition", change.partition_ids)
             ops = change.ops()
             try:
-                await meta.write(ops, change.preconditions, fence)
+                made = await meta.write(ops, change.preconditions, fence)
             except DiskFull:  # a deletion frees space, but needs some first
                 self._storage.give_up_reserve()
-                await meta.write(ops, change.preconditions, fence)
+                made = await meta.write(ops, change.preconditions, fence)
         except BaseException as error:
             raise change.abandon(error) from error
         result = await run_steps(change.steps())
         self._manifests.changed()
-        return result
+        return result, made.version
 
     def _done(self, task: asyncio.Task[object]) -> None:
         self._tasks.discard(task)

@@ -13,9 +13,10 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import TYPE_CHECKING
 
 from trilogue import __version__
@@ -31,15 +32,14 @@ from trilogue.gateway.listener_security import (
 )
 from trilogue.gateway.memory_budget import ConnectionMemory, MemoryBudget
 from trilogue.gateway.pulsar.gateway import PulsarGateway
-from trilogue.gateway.pulsar.settings import PulsarSettings
 from trilogue.gateway.stream import Limits
 from trilogue.gateway.tubemq.gateway import TubeGateway
+from trilogue.meta.operations import SetListeners
 from trilogue.node.access import (
     AccessControl,
     cluster_principals,
     load_users_file,
     make_access_control,
-    make_administration,
     make_tls,
     sasl_mechanisms,
 )
@@ -57,6 +57,7 @@ from trilogue.node.background.retention import Retention
 from trilogue.node.background.retired import RetiredFiles
 from trilogue.node.background.token_expiry import DelegationTokenExpiry
 from trilogue.node.background.transactions import TransactionExpiry
+from trilogue.node.http_apps import build_http_app, make_access_app, make_tubemq_app
 from trilogue.node.listeners import (
     ListenerPlan,
     bind_listener,
@@ -67,8 +68,14 @@ from trilogue.node.listeners import (
 from trilogue.node.measurements import LoopLag, MessageCount
 from trilogue.node.metadata_writer import MetadataWriter
 from trilogue.node.secure.start import finish_secured, prepare_secured
-from trilogue.node.settings.kafka_values import follow_values, set_addresses, set_node_values
+from trilogue.node.settings.kafka_values import (
+    follow_values,
+    set_addresses,
+    set_node,
+    set_node_values,
+)
 from trilogue.node.settings.objects import is_in_the_clear
+from trilogue.node.settings.pulsar_values import pulsar_settings
 from trilogue.node.settings.table import (
     BY_KEY,
     HTTP_LISTENERS,
@@ -79,16 +86,15 @@ from trilogue.node.settings.table import (
     Settings,
 )
 from trilogue.node.settings.tubemq_values import tube_settings
-from trilogue.node.storage import Storage, open_storage, wall_clock_ms
+from trilogue.node.storage import ALONE, NodePlace, Storage, open_storage, wall_clock_ms
 from trilogue.node.stored_permissions import move_permissions
 from trilogue.node.tubemq_access import make_authentication, web_token
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp
-
     from trilogue.gateway.http.app import Health, State
     from trilogue.gateway.http.listener import HttpListener
     from trilogue.gateway.tls import TlsContexts
+    from trilogue.node.followed_versions import FollowedVersions
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +103,7 @@ OBJECT_READER_THREADS = (
     12  # more: they wait for the network, and reads of files must not wait for them
 )
 SLOW_NICENESS = 10
-WEB_API_PATHS = ("/webapi.htm", "/broker.htm")  # of TubeMQ's master and its broker
+TUBEMQ_PATHS = ("/webapi.htm", "/broker.htm")  # of TubeMQ's master and its broker
 ACCESS_PATHS = "/trilogue/{rest:path}"
 HTTP_CONNECTIONS_MAX = 1_000  # below the limit of descriptors, which clients need
 LISTENER_DRAIN_SHARE = 0.5  # of the limit; the rest is for the flush
@@ -106,12 +112,18 @@ LISTENER_DRAIN_SHARE = 0.5  # of the limit; the rest is for the flush
 class Node:
     """A server without its process. Use: start, wait for `failed` or a signal, drain, close."""
 
-    def __init__(self, settings: Settings, now_ms: Callable[[], int] = wall_clock_ms) -> None:
-        self.settings, self.now_ms = settings, now_ms
+    def __init__(
+        self,
+        settings: Settings,
+        now_ms: Callable[[], int] = wall_clock_ms,
+        place: NodePlace = ALONE,
+    ) -> None:
+        self.settings, self.now_ms, self.place = settings, now_ms, place
         self.state: State = "starting"
         self.failed = asyncio.Event()
         self.failure: BaseException | None = None
         self.addresses: dict[str, str] = {}
+        self.advertised: dict[str, Address] = {}  # by listener, what clients are given
         self.lag = LoopLag(time.monotonic)
         self.began = time.monotonic()
         self.storage: Storage
@@ -138,6 +150,7 @@ class Node:
         self.listeners: dict[str, Listener] = {}  # by name
         self.http: HttpListener | None = None
         self._manifests: ManifestWriter
+        self._catch_up: Callable[[], Awaitable[None]] | None = None
         self._tls: TlsContexts | None = None
         self._stack = AsyncExitStack()
         self._tasks: list[asyncio.Task[None]] = []
@@ -158,17 +171,22 @@ class Node:
         plans = plan_listeners(self.settings)
         try:
             self._open_storage()
-            prepare_secured(self.settings, self.storage.meta.state.settings)
+            is_first = self.place.is_first  # the others get what it writes through meta
+            prepare_secured(self.settings, self.storage.meta.state.settings, renews=is_first)
             self._start_background()
-            await move_permissions(self.storage.broker, self.metadata_writer.write)
-            await self._load_users()
+            if is_first:
+                await move_permissions(self.storage.broker, self.metadata_writer.write)
+                await self._load_users()
             await self._open_listeners(plans)
+            if self.place.is_shared:
+                await self._register()
         except BaseException:
             await self.close()
             raise
         self.lag.start()
         self._stack.callback(self.lag.stop)
-        finish_secured(self.settings, self.addresses)
+        if is_first:
+            finish_secured(self.settings, self.addresses)
         self.state = "serving"
         log.info(
             "node.serving",
@@ -198,6 +216,7 @@ class Node:
             background=self._background,
             on_failed=self.fail,
             now_ms=self.now_ms,
+            place=self.place,
         )
         self._stack.callback(self.storage.close)
         self.messages = MessageCount(self.storage.broker.cluster)
@@ -210,7 +229,9 @@ class Node:
         self.helper = Helper()
         self._stack.push_async_callback(self.helper.close)
         self._manifests = ManifestWriter(self.storage, self._publisher)
-        self.metadata_writer = MetadataWriter(self.storage, self._manifests)
+        self._manifests.is_publisher = self.storage.meta.state.owns(0)
+        versions = self._map_versions() if self.place.is_shared else None
+        self.metadata_writer = MetadataWriter(self.storage, self._manifests, versions)
         grace_s = settings.seconds("segments.grace")
         self.retired = RetiredFiles(self.storage, monotonic=time.monotonic, grace_s=grace_s)
         self.retired.published = lambda: self._manifests.generation
@@ -258,11 +279,28 @@ class Node:
             self._manifests.run(),
             self.compacting.run(),
         ]
+        if versions is not None:  # from the first change on that may come
+            from trilogue.node.metadata_follower import MetadataFollower
+
+            follower = MetadataFollower(
+                self.storage, self.metadata_writer, self._manifests, versions
+            )
+            self._catch_up = follower.catch_up
+            works += [follower.run(), follower.publish()]
         if self.objects is not None:
             works += [self.objects.run(), self.objects.run_uploads()]
         self._tasks += [asyncio.create_task(self._guarded(work)) for work in works]
         self._maintaining = asyncio.create_task(self._guarded(self.maintenance.run()))
         self._tasks.append(self._maintaining)
+
+    def _map_versions(self) -> FollowedVersions:
+        from trilogue.node.followed_versions import FollowedVersions
+
+        versions = FollowedVersions(
+            self.storage.directory.path / "nodes" / "versions", self.place.node_id
+        )
+        self._stack.callback(versions.close)
+        return versions
 
     def _plan_maintenance(self) -> None:
         """Set up merges and compaction, in a helper process of low priority."""
@@ -321,6 +359,10 @@ class Node:
         self.retired.remove_object = self.objects.remove_object
         self.maintenance.planners.insert(0, self.objects)  # its jobs are short
 
+    def add_work(self, work: Coroutine[object, object, None]) -> None:
+        """Run work until the node stops; its failure is the node's."""
+        self._tasks.append(asyncio.create_task(self._guarded(work)))
+
     async def _guarded(self, work: Coroutine[object, object, None]) -> None:
         try:
             await work
@@ -339,7 +381,14 @@ class Node:
             self.settings, self.storage, self.metadata_writer, self.access.authenticator
         )
         if work is not None:
-            self._tasks.append(asyncio.create_task(self._guarded(work)))
+            self.add_work(work)
+
+    # -- other nodes -----------------------------------------------------------------------
+
+    async def _register(self) -> None:
+        """Record at which addresses clients reach this node, and know those of others."""
+        advertised = {name: str(address) for name, address in self.advertised.items()}
+        await self.storage.meta.write([SetListeners(advertised)], (), self.storage.fence)
 
     # -- listeners -----------------------------------------------------------------------------
 
@@ -371,6 +420,7 @@ class Node:
             "executor": self._readers,
             "cold_reads": self._cold_reads,
             "conversions": self.conversions,
+            "catch_up": self._catch_up,
         }
 
     async def _open_kafka(self, plans: list[ListenerPlan]) -> None:
@@ -392,6 +442,7 @@ class Node:
         values, first = self.storage.broker.values, plans[0].name
         set_node_values(values, self.settings, settings.fetch_bytes_max)
         set_addresses(values, self.addresses[first], lambda: advertised[0])
+        set_node(values, self.storage.meta.state, self.addresses)
         for plan in plans:
             follow_values(values, self.listeners[plan.name], self.compacting)
 
@@ -486,15 +537,19 @@ class Node:
         )
         listener.early_s = self._connection_wait_s
         self.listeners[plan.name] = await self._stack.enter_async_context(listener)
-        bound = await bind_listener(plan, listener.open)
+        return self._advertise(plan, await bind_listener(plan, listener.open))
+
+    def _advertise(self, plan: ListenerPlan, bound: Address) -> Address:
+        """Record the address of an open listener; return the one that clients are given."""
         self.addresses[plan.name] = str(bound)
         key = f"advertise.{plan.name}"
-        return choose_advertised(
-            settings.text(key) if key in BY_KEY else "",
+        address = self.advertised[plan.name] = choose_advertised(
+            self.settings.text(key) if key in BY_KEY else "",
             listens=plan.listens,
             bound=bound,
             machine_name=socket.gethostname,
         )
+        return address
 
     def _tls_contexts(self, listener: ListenerSecurity | None = None) -> TlsContexts:
         """Return the certificate that all listeners with TLS have; StartError.
@@ -511,12 +566,23 @@ class Node:
         from trilogue.gateway.http.connection_limits import HttpLimits
         from trilogue.gateway.http.listener import HttpListener
 
-        apps = {ACCESS_PATHS: self._access_api}
+        settings, storage, metadata = self.settings, self.storage, self.metadata_writer
+        access_app = make_access_app(settings, storage, metadata, self.access, self.now_ms)
+        apps = {ACCESS_PATHS: access_app}
         if self.tubemq is not None:
-            apps |= await self._web_api(self.tubemq)
-        most = min(HTTP_CONNECTIONS_MAX, self.settings.number("connections.limit"))
-        limits = HttpLimits(connections=most)
-        http = HttpListener(lambda: self._http_app(apps), limits, self.memory.unsent)
+            token = await web_token(settings, storage, metadata)
+            apps |= dict.fromkeys(TUBEMQ_PATHS, make_tubemq_app(self.tubemq, token))
+        app = partial(
+            build_http_app,
+            settings,
+            self.access,
+            health=self.health,
+            load_metrics=self._load_metrics,
+            pulsar=self.pulsar,
+            apps=apps,
+        )
+        most = min(HTTP_CONNECTIONS_MAX, settings.number("connections.limit"))
+        http = HttpListener(app, HttpLimits(connections=most), self.memory.unsent)
         self._stack.push_async_callback(http.close)
 
         for plan in plans:
@@ -525,53 +591,9 @@ class Node:
             async def bind(host: str, port: int, tls: TlsContexts | None = tls) -> tuple[str, int]:
                 return http.bind(host, port, tls)
 
-            self.addresses[plan.name] = str(await bind_listener(plan, bind))
+            self._advertise(plan, await bind_listener(plan, bind))
         http.serve()
         self.http = http
-
-    def _http_app(self, apps: Mapping[str, Callable[[], ASGIApp]]) -> ASGIApp:
-        """Return the application of the HTTP listeners; `apps` are those of single paths."""
-        from trilogue.gateway.http.app import build_app
-        from trilogue.gateway.http.login import HttpLogin
-        from trilogue.node.http_access import login_rules
-
-        administration = None if self.pulsar is None else self._administration
-        app = build_app(self.health, self._load_metrics, administration, apps)
-        access = self.access
-        return HttpLogin(app, access.authenticator, access.authorizer, login_rules(self.settings))
-
-    def _administration(self) -> ASGIApp:
-        """Return the app of Pulsar's admin API and HTTP lookup."""
-        from trilogue.gateway.http.pulsar.routes import build_pulsar_app
-
-        assert self.pulsar is not None
-        return build_pulsar_app(self.pulsar)
-
-    def _access_api(self) -> ASGIApp:
-        """Return the app that administers users and ACLs."""
-        from trilogue.gateway.http.access import build_access_app
-
-        broker = self.storage.broker
-        administration = make_administration(
-            self.settings,
-            broker.users,
-            broker.acls,
-            self.metadata_writer.write,
-            data=self.storage.directory.path,
-            now_ms=self.now_ms,
-        )
-        return build_access_app(administration, self.access.authenticator)
-
-    async def _web_api(self, gateway: TubeGateway) -> dict[str, Callable[[], ASGIApp]]:
-        """Return TubeMQ's admin API, by path."""
-        token = await web_token(self.settings, self.storage, self.metadata_writer)
-
-        def make() -> ASGIApp:
-            from trilogue.gateway.http.tubemq.routes import build_tubemq_app
-
-            return build_tubemq_app(gateway, token)
-
-        return dict.fromkeys(WEB_API_PATHS, make)
 
     def count_closed_connections(self) -> int:
         """Return how many closed connections hold memory until the garbage collector runs."""
@@ -623,22 +645,6 @@ class Node:
     async def close(self) -> None:
         """Close everything in order; what was acknowledged is durable already."""
         await self._stack.aclose()
-
-
-def pulsar_settings(settings: Settings) -> PulsarSettings:
-    """Return the Pulsar gateway's settings."""
-    metadata = settings.text("pulsar.broker-entry-metadata")
-    return PulsarSettings(
-        cluster=settings.text("pulsar.cluster"),
-        protocol_min=settings.number("pulsar.min-protocol"),
-        proxy_roles=frozenset(settings.text("pulsar.proxy-roles").replace(",", " ").split()),
-        keep_alive_s=settings.seconds("pulsar.keep-alive"),
-        message_bytes_max=settings.number("pulsar.max-message"),
-        adds_broker_timestamp=metadata in {"timestamp", "both"},
-        adds_entry_index=metadata in {"index", "both"},
-        auto_create_topics=settings.switch("topics.auto-create"),
-        key_shared_ring=settings.text("pulsar.key-shared") == "ring",
-    )
 
 
 async def _all(works: Iterable[Coroutine[object, object, object]]) -> None:

@@ -21,12 +21,15 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from trilogue.node import garbage_collector as collector
 from trilogue.node.errors import STORAGE_FAILED, StartError
 from trilogue.node.logs import start_logging
 from trilogue.node.settings.table import Settings
+
+if TYPE_CHECKING:
+    from trilogue.node.storage import NodePlace
 
 log = logging.getLogger(__name__)
 
@@ -59,12 +62,29 @@ class StopSignals:
         event.set()
 
 
-def run(settings: Settings, *, write_line: WriteLine) -> int:
-    """Serve until a signal or a failure; return the exit code. StartError if it cannot start."""
+class Supervision(Protocol):
+    """What the process of one of several nodes tells its supervisor."""
+
+    place: NodePlace
+
+    def report_ready(self, addresses: Mapping[str, str]) -> None:
+        """Report that all listeners are open."""
+
+    async def beat(self) -> None:
+        """Report again and again that the event loop runs."""
+
+
+def run(
+    settings: Settings, *, write_line: WriteLine, supervision: Supervision | None = None
+) -> int:
+    """Serve as a node until a signal or a failure; return the exit code.
+
+    Raises StartError if it cannot start. `supervision` is there for one of several nodes.
+    """
     start_logging(level=settings.text("log.level"), form=settings.text("log.format"))
     raise_descriptor_limit()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        return runner.run(_serve(settings, write_line))
+        return runner.run(_serve(settings, write_line, supervision))
 
 
 def raise_descriptor_limit() -> None:
@@ -85,17 +105,20 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return factory
 
 
-async def _serve(settings: Settings, write_line: WriteLine) -> int:
+async def _serve(settings: Settings, write_line: WriteLine, supervision: Supervision | None) -> int:
     from trilogue.node.node import Node  # after logging is set up: imports may log
 
     signals = StopSignals()
     loop = asyncio.get_running_loop()
     signals.install(loop)
-    node = Node(settings)
+    node = Node(settings) if supervision is None else Node(settings, place=supervision.place)
     loop.set_exception_handler(lambda _, context: _handle_uncaught(node.fail, context))
     await node.start()
     for listener, address in node.addresses.items():
         write_line(f"{listener:13} {address}")
+    if supervision is not None:
+        supervision.report_ready(node.addresses)
+        node.add_work(supervision.beat())
     try:
         with ready_file(settings.text("ready-file"), node.addresses):
             sys.setswitchinterval(SWITCH_INTERVAL_S)

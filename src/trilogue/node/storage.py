@@ -17,9 +17,11 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from trilogue.broker.broker import Broker
 from trilogue.broker.broker_settings import BrokerSettings
@@ -28,8 +30,9 @@ from trilogue.broker.groups.consumer.group import ConsumerGroupSettings
 from trilogue.broker.settings.topic_settings import TopicSettings
 from trilogue.broker.settings.topic_table import FLUSH_INTERVAL
 from trilogue.broker.topics.cluster import ClusterLimits
+from trilogue.broker.topics.ownership import Ownership
 from trilogue.gateway.kafka.groups.member_metadata import CLASSIC_ASSIGNMENTS, read_subscription
-from trilogue.log.directory import DataDirectory
+from trilogue.log.directory import FIRST_NODE, DataDirectory
 from trilogue.log.errors import AlreadyLocked, LogError
 from trilogue.log.files import File, OsFileSystem
 from trilogue.log.formats import check_formats
@@ -39,8 +42,10 @@ from trilogue.log.log import Log, LogEnvironment, LogLimits
 from trilogue.log.objects.cache import ObjectCache
 from trilogue.log.objects.obstore_store import Reach
 from trilogue.log.ports import Background, Committer
+from trilogue.log.segments.manifest import Manifest
 from trilogue.meta.operations import Fence
 from trilogue.meta.sqlite import SqliteMeta
+from trilogue.meta.state import MetaState
 from trilogue.node.errors import StartError
 from trilogue.node.measurements import Histogram
 from trilogue.node.settings.objects import reach_of
@@ -62,6 +67,22 @@ def wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+class NodePlace(msgspec.Struct, frozen=True):
+    """Which of the nodes of a data directory a process is."""
+
+    node_id: int = FIRST_NODE
+    is_shared: bool = False  # with other nodes, under one supervisor
+    orphans_below: int | None = None  # segments of lower ids that meta does not know are orphans
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it does what only one node of a directory does."""
+        return self.node_id == FIRST_NODE
+
+
+ALONE = NodePlace()
+
+
 class Storage(msgspec.Struct, frozen=True):
     """The open storage of a node."""
 
@@ -73,6 +94,7 @@ class Storage(msgspec.Struct, frozen=True):
     commit_seconds: Histogram
     background: Background
     stack: ExitStack
+    place: NodePlace = ALONE
     reach: Reach | None = None  # how jobs reach object storage, if configured
     objects: ObjectCache | None = None  # this process's cache of it
 
@@ -105,6 +127,7 @@ def open_storage(
     background: Executor,
     on_failed: OnFailed,
     now_ms: Callable[[], int] = wall_clock_ms,
+    place: NodePlace = ALONE,
 ) -> Storage:
     """Open or create the data directory and recover; StartError with the reason if that fails."""
     path = Path(settings.text("data"))
@@ -118,6 +141,7 @@ def open_storage(
                 background=background,
                 on_failed=on_failed,
                 now_ms=now_ms,
+                place=place,
             )
         except AlreadyLocked as error:
             raise StartError(f"{path} is in use by another process") from error
@@ -139,18 +163,23 @@ def _open(
     background: Executor,
     on_failed: OnFailed,
     now_ms: Callable[[], int],
+    place: NodePlace,
 ) -> Storage:
     fs = OsFileSystem()
-    directory = DataDirectory.open(fs, path)
+    directory = _open_directory(fs, path, place, settings.number("journal.file-size"))
     stack.callback(directory.close)
-    check_formats(fs, directory)
-    if fs.free_bytes(path) < settings.number("journal.file-size") + START_ROOM:
-        give_up_reserve(fs, directory)
     is_new = not (fs.listdir(directory.journal) or fs.listdir(directory.segments))
-    meta = SqliteMeta.open(directory.meta, create=is_new, on_failed=on_failed)
+    meta = SqliteMeta.open(
+        directory.meta,
+        create=is_new and not place.is_shared,
+        node_id=place.node_id,
+        on_failed=on_failed,
+        shared=place.is_shared,
+    )
     stack.callback(meta.close)
     broker = _broker(settings, meta, loop, now_ms)
     broker.restore_snapshot(meta.snapshots())
+    ownership = broker.cluster.ownership
     reach = objects = None
     if settings.text("objects.url"):
         reach = reach_of(settings, meta.state.cluster_id)
@@ -158,7 +187,7 @@ def _open(
     committer = MeasuredCommitter(thread_committer(loop), time.monotonic)
     engine = Log.open(
         directory,
-        meta.manifest(),
+        owned_manifest(meta.manifest(), ownership),
         LogEnvironment(
             fs=fs,
             scheduler=loop,
@@ -176,7 +205,9 @@ def _open(
         on_foreign=broker.restore_foreign,
         limits=log_limits(settings),
         salvage_damage=settings.switch("salvage"),
+        owner_epoch=ownership.partition_epoch,
     )
+    engine.foreign_start = partial(_start_offset, meta.state)
     stack.callback(engine.close)
     engine.on_failed = on_failed
     broker.attach(engine, engine.journal)
@@ -189,9 +220,44 @@ def _open(
         committer.seconds,
         background.submit,
         ExitStack(),
+        place,
         reach,
         objects,
     )
+
+
+def _open_directory(
+    fs: OsFileSystem, path: Path, place: NodePlace, journal_file_bytes: int
+) -> DataDirectory:
+    """Lock the directory, or a node's part of it, and check its formats."""
+    if place.is_shared:
+        directory = DataDirectory.open_shared(fs, path, place.node_id)
+    else:
+        directory = DataDirectory.open(fs, path)
+    try:
+        check_formats(fs, directory)
+        if fs.free_bytes(path) < journal_file_bytes + START_ROOM:
+            give_up_reserve(fs, directory)
+    except BaseException:
+        directory.close()
+        raise
+    return directory
+
+
+def owned_manifest(manifest: Manifest, ownership: Ownership) -> Manifest:
+    """Return the part of a manifest that a node serves."""
+    if ownership.is_alone:
+        return manifest
+    owned = {
+        each: known for each, known in manifest.partitions.items() if ownership.owns_partition(each)
+    }
+    segments = tuple(filter(ownership.reads_segment, manifest.segments))
+    return replace(manifest, partitions=owned, segments=segments)
+
+
+def _start_offset(state: MetaState, partition_id: int) -> int | None:
+    row = state.partitions.get(partition_id)
+    return None if row is None else row.start_offset
 
 
 def _broker(

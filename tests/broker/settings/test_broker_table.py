@@ -15,7 +15,8 @@ OURS = {"flush", "group.consumer.migration.policy"}  # and what 3.9 does not lis
 
 
 def test_every_setting_of_a_3_9_broker_is_there():
-    assert len(BROKER.keys() - OURS) == KAFKA_3_9
+    own = {key for key in BROKER if key.startswith("trilogue.")}  # a node's place among others
+    assert len(BROKER.keys() - OURS - own) == KAFKA_3_9
 
 
 @pytest.mark.parametrize("row", BROKER.values(), ids=BROKER)

@@ -25,6 +25,7 @@ from tests.log.rig import CLUSTER, DATA, SMALL
 from trilogue.broker.cursors.subscription_cursors import SubscriptionCursors
 from trilogue.broker.facts import SnapshotRow
 from trilogue.broker.settings.topic_settings import TopicSettings
+from trilogue.broker.topics.ownership import Ownership
 from trilogue.broker.topics.policies import DEFAULT_POLICIES
 from trilogue.log.directory import DataDirectory
 from trilogue.log.errors import DiskFull, StorageFailed
@@ -37,7 +38,15 @@ from trilogue.log.partition_log import PartitionLog
 from trilogue.log.segments.segment_info import MergeJob, MergeResult, SegmentInfo, segment_name
 from trilogue.meta.ids import IdPool
 from trilogue.meta.memory import MemoryMeta
-from trilogue.meta.operations import DeleteTopic, Fence, PutPartitionState, PutTopic, TopicRow
+from trilogue.meta.operations import (
+    BeginEpoch,
+    DeleteTopic,
+    Fence,
+    PutPartitionState,
+    PutTopic,
+    TopicRow,
+)
+from trilogue.meta.state import MetaState, apply_change
 from trilogue.node.background.compaction import CompactionPlanner
 from trilogue.node.background.flush import Flusher
 from trilogue.node.background.helper import HelperDiedError
@@ -46,6 +55,7 @@ from trilogue.node.background.manifests import ManifestWriter
 from trilogue.node.background.merge import MergePlanner
 from trilogue.node.background.retention import Retention
 from trilogue.node.background.retired import RetiredFiles
+from trilogue.node.storage import ALONE
 
 GRACE_S = 100_000.0  # more than the other rules let pass
 FACT_KIND = 7
@@ -119,7 +129,8 @@ class Meta(MemoryMeta):
         self.state, self.failed = before.state, None
         self._snapshots = before._snapshots
         self._ids = IdPool()  # what was left of the blocks is nobody's
-        self.state.node_epoch += 1
+        apply_change(self.state, [BeginEpoch(self.state.node_id)])
+        self.state.node_epoch = self.state.nodes[self.state.node_id].epoch
 
     def write_now(self, ops, preconditions=(), fence=None):  # type: ignore[no-untyped-def]
         self._step(after=False)
@@ -151,8 +162,10 @@ class Facts:
     A fact is its own number and some bytes, so a repeated fact changes nothing.
     """
 
-    def __init__(self, rows: Iterator[tuple[bytes, bytes]], compacted: set[int]) -> None:
-        self.cluster = Topics(compacted)
+    def __init__(
+        self, rows: Iterator[tuple[bytes, bytes]], compacted: set[int], state: MetaState
+    ) -> None:
+        self.cluster = Topics(compacted, state)
         self.subscriptions = SubscriptionCursors(lambda _: False, lambda _: None, lambda: 0)
         self.writers = ()
         self.known = dict(rows)
@@ -215,7 +228,8 @@ IN_PLACE: dict[Callable[..., object], Callable[..., object]] = {
 class Topics:
     """A broker's cluster, as far as retention and compaction use it: settings of all partitions."""
 
-    def __init__(self, compacted: set[int]) -> None:
+    def __init__(self, compacted: set[int], state: MetaState) -> None:
+        self.ownership = Ownership(state)
         self.settings = TopicSettings()
         self.known: dict[int, SimpleNamespace] = {}
         self.compacted = compacted
@@ -238,7 +252,7 @@ class Topics:
 
     def __iter__(self) -> Iterator[Any]:
         for each in self.known.values():
-            yield SimpleNamespace(partitions=(each,), settings={})
+            yield SimpleNamespace(partitions=(each,), local_partitions=(each,), settings={})
 
     def find_partition(self, partition_id: int) -> Any:
         return self.known.get(partition_id)
@@ -246,6 +260,8 @@ class Topics:
 
 class Node:
     """The state that survives, and the state that is rebuilt in each life."""
+
+    place = ALONE
 
     def __init__(self) -> None:
         self.fs = Disk()
@@ -267,7 +283,7 @@ class Node:
         self.failures: list[Exception] = []
         self.directory = DataDirectory.open(fs, DATA)
         self.meta = Meta(fs, self.meta)
-        self.broker = Facts(self.meta.snapshots(), self.compacted)
+        self.broker = Facts(self.meta.snapshots(), self.compacted, self.meta.state)
         self.log = Log.open(
             self.directory,
             self.meta.manifest(),

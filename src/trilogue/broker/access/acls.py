@@ -17,6 +17,7 @@ Source: KIP-11, KIP-290.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum, unique
 from typing import NamedTuple
@@ -80,11 +81,11 @@ class AclStore:
         self._acls: set[Acl] = set()
         self._literal: dict[tuple[ResourceKind, str], list[Acl]] = {}
         self._prefixed: dict[tuple[ResourceKind, str], list[Acl]] = {}
+        self._sizes: Counter[int] = Counter()  # of prefixes: how many ACLs have one that long
         self._prefix_sizes: tuple[int, ...] = ()
         for key in settings:
             if key.startswith(PREFIX):
                 self._add(_decode(key))
-        self._index_prefixes()
 
     def __iter__(self) -> Iterator[Acl]:
         return iter(sorted(self._acls, key=_key))
@@ -152,18 +153,30 @@ class AclStore:
                 self._remove(acl)
             for acl in added:
                 self._add(acl)
-            self._index_prefixes()
-            for listener in self.listeners:
-                listener()
+            self._notify()
 
         return MetadataChange(
             ops, (), apply, on_conflict=ConcurrentChange("ACLs were changed meanwhile")
         )
 
+    def apply_setting(self, key: str, text: str | None) -> None:
+        """Apply a setting that another node wrote; None: it was deleted."""
+        acl = _decode(key)
+        if text is None:
+            self._remove(acl)
+        else:
+            self._add(acl)
+        self._notify()
+
+    def _notify(self) -> None:
+        for listener in self.listeners:
+            listener()
+
     def _add(self, acl: Acl) -> None:
         if acl not in self._acls:
             self._acls.add(acl)
             self._index(acl).setdefault((acl.kind, acl.name), []).append(acl)
+            self._count_prefix(acl, 1)
 
     def _remove(self, acl: Acl) -> None:
         if acl not in self._acls:
@@ -173,12 +186,20 @@ class AclStore:
         index[key].remove(acl)
         if not index[key]:
             del index[key]
+        self._count_prefix(acl, -1)
 
     def _index(self, acl: Acl) -> dict[tuple[ResourceKind, str], list[Acl]]:
         return self._prefixed if acl.pattern is Pattern.PREFIXED else self._literal
 
-    def _index_prefixes(self) -> None:
-        self._prefix_sizes = tuple(sorted({len(name) for _, name in self._prefixed}))
+    def _count_prefix(self, acl: Acl, step: int) -> None:
+        if acl.pattern is not Pattern.PREFIXED:
+            return
+        size = len(acl.name)
+        self._sizes[size] += step
+        if not self._sizes[size]:
+            del self._sizes[size]
+        if (size in self._sizes) != (size in self._prefix_sizes):
+            self._prefix_sizes = tuple(sorted(self._sizes))
 
 
 def resource_of(acl: Acl) -> Resource:

@@ -253,6 +253,13 @@ class DelegationTokens:
             on_conflict=ConcurrentChange("the delegation token was changed meanwhile"),
         )
 
+    def apply_setting(self, key: str, text: str | None) -> None:
+        """Apply a setting that another node wrote; None: it was deleted."""
+        if text is None:
+            self._remove(key.removeprefix(PREFIX))
+        else:
+            self._put(_decode(text), text)
+
     def _put(self, token: DelegationToken, text: str) -> None:
         old = self._tokens.get(token.token_id)
         self._tokens[token.token_id], self._texts[token.token_id] = token, text

@@ -118,17 +118,23 @@ class Users:
         key = PREFIX + user.name
         text = encode_user(user)
 
-        def apply() -> None:
-            self._load(key, text)
-            for listener in self.listeners:
-                listener(user.name)
-
         return MetadataChange(
             lambda: [PutSetting(key, text)],
             (SettingIs(key, self._texts.get(key)),),
-            apply,
+            lambda: self.apply_setting(key, text),
             on_conflict=ConcurrentChange("the user was changed meanwhile"),
         )
+
+    def apply_setting(self, key: str, text: str | None) -> None:
+        """Apply a setting that this node or another one wrote; None: it was deleted."""
+        name = key.removeprefix(PREFIX)
+        if text is None:
+            self._texts.pop(key, None)
+            self._users.pop(name, None)
+        else:
+            self._load(key, text)
+        for listener in self.listeners:
+            listener(name)
 
     def _load(self, key: str, text: str) -> None:
         self._texts[key] = text

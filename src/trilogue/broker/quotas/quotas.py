@@ -205,6 +205,10 @@ class Quotas:
             on_conflict=ConcurrentChange("a quota was changed meanwhile"),
         )
 
+    def apply_setting(self, key: str, text: str | None) -> None:
+        """Apply a setting that another node wrote; None: it was deleted."""
+        self._load(key, text or "")
+
     def _text(self, entity: QuotaEntity, change: Mapping[QuotaKind, float | None]) -> str:
         rates = {**self._rates.get(entity, {}), **change}
         kept = {bound.value: rate for bound, rate in rates.items() if rate is not None}

@@ -112,12 +112,7 @@ class SchemaRegistry:
         self._pending: dict[bytes, set[int]] = {}  # versions that are being recorded
         for key, text in settings.items():
             if key.startswith(KEY):
-                topic_id, _, version = key.removeprefix(KEY).partition("/")
-                try:
-                    schema = msgspec.json.decode(text, type=Schema)
-                    self._load(bytes.fromhex(topic_id), int(version), schema)
-                except ValueError as error:
-                    raise CorruptLog(f"what meta keeps of {key} cannot be read") from error
+                self.apply_setting(key, text)
 
     # -- versions
 
@@ -199,6 +194,21 @@ class SchemaRegistry:
         self._versions.pop(topic.topic_id, None)
 
     # -- inside
+
+    def apply_setting(self, key: str, text: str | None) -> None:
+        """Apply a version from meta; None: it was deleted."""
+        try:
+            topic_text, _, version_text = key.removeprefix(KEY).partition("/")
+            topic_id, version = bytes.fromhex(topic_text), int(version_text)
+            if text is not None:
+                self._load(topic_id, version, msgspec.json.decode(text, type=Schema))
+                return
+        except ValueError as error:
+            raise CorruptLog(f"what meta keeps of {key} cannot be read") from error
+        versions = self._versions.get(topic_id, {})
+        versions.pop(version, None)
+        if not versions:
+            self._versions.pop(topic_id, None)
 
     def _plan_next(self, topic: Topic, schema: Schema) -> MetadataChange[int]:
         there = self.versions(topic)

@@ -103,6 +103,10 @@ class BrokerValues:
         """Return the change that stores overrides, as `check` returned them."""
         return self._overrides.plan_replace(self._name(all_nodes=all_nodes), overrides)
 
+    def apply_setting(self, key: str, text: str | None) -> None:
+        """Apply overrides that another node wrote; None: they were deleted."""
+        self._overrides.apply_setting(key, text)
+
     # -- inside
 
     def _name(self, *, all_nodes: bool) -> str:
@@ -157,6 +161,10 @@ class GroupValues:
     def plan_alter(self, group: str, overrides: Mapping[str, str]) -> MetadataChange[None]:
         """Return the change that stores a group's overrides, as `check` returned them."""
         return self._overrides.plan_replace(group, overrides)
+
+    def apply_setting(self, key: str, text: str | None) -> None:
+        """Apply overrides that another node wrote; None: they were deleted."""
+        self._overrides.apply_setting(key, text)
 
     def _overrides_changed(self, name: str) -> None:
         for listener in self.listeners:

@@ -66,14 +66,16 @@ class Overrides:
         change = MetadataChange(
             lambda: [op],
             (SettingIs(key, self._texts.get(name)),),
-            lambda: self._apply(name, text if overrides else None),
+            lambda: self.apply_setting(key, text if overrides else None),
             on_conflict=ConcurrentChange("it was changed meanwhile"),
         )
         self._pending[name] = change
         change.done.then(lambda _: self._settle(name))
         return change
 
-    def _apply(self, name: str, text: str | None) -> None:
+    def apply_setting(self, key: str, text: str | None) -> None:
+        """Apply a setting that this node or another one wrote; None: it was deleted."""
+        name = key.removeprefix(self._prefix)
         if text is None:
             self._texts.pop(name, None)
             self._overrides.pop(name, None)

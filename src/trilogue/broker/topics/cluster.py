@@ -1,9 +1,10 @@
-"""Topics by name and by id: their owner, and how they are created, altered and deleted.
+"""Topics by name and by id: how they are created, altered and deleted.
 
-One node owns everything: its id and its epoch (one more with every start) are the owner and the
-owner epoch of all partitions. Creating and deleting a topic are decided here and returned as a
-`MetadataChange`. A name is taken from the moment of the decision, so that a topic that two clients
-request at once is created once (`pending_creation` lets the second wait for the first).
+All nodes know all topics; each has the logs of the partitions that it owns (ownership.py). Creating
+and deleting a topic are decided here and returned as a `MetadataChange`. A name is taken from the
+moment of the decision, so that a topic that two clients request at once is created once
+(`pending_creation` lets the second wait for the first). `follow` applies what another node has
+changed.
 """
 
 from __future__ import annotations
@@ -41,12 +42,22 @@ from trilogue.broker.topics.creation import (
     PartitionLogs,
     check_assignment,
     check_nodes,
-    create_partitions,
+    open_partitions,
 )
+from trilogue.broker.topics.ownership import Ownership
 from trilogue.broker.topics.partition import Partition
 from trilogue.broker.topics.policies import DEFAULT_POLICIES, Policies, terminated_partitions
 from trilogue.broker.topics.topic import Topic
-from trilogue.meta.operations import DeleteTopic, Op, PutTopic, TopicAbsent, TopicIs, TopicRow
+from trilogue.log.partition_log import PartitionLog
+from trilogue.meta.operations import (
+    DeleteTopic,
+    Op,
+    PutTopic,
+    TopicAbsent,
+    TopicIs,
+    TopicKey,
+    TopicRow,
+)
 from trilogue.meta.state import MetaState
 
 log = logging.getLogger(__name__)
@@ -108,6 +119,7 @@ class Cluster:
         self.cluster_id = state.cluster_id
         self.node_id = state.node_id
         self.node_epoch = state.node_epoch
+        self.ownership = Ownership(state)
         self._meta = state
         self.limits = limits
         self._allocate = allocate
@@ -135,8 +147,10 @@ class Cluster:
         """Attach the recovered log; from here on there are topics."""
         self._logs = logs
         for row in self._rows:
-            settings, of = self._resolve(row.settings), self._producers.partition
-            self._add(row, [Partition(logs.partition(n), of(n), settings) for n in row.partitions])
+            parts: list[Partition] = []
+            for _ in self._open(parts, row, row.partitions, logs.partition):
+                pass
+            self._add(row, parts)
         self._rows.clear()
 
     # -- queries
@@ -171,13 +185,14 @@ class Cluster:
         return partition_id in self._partitions
 
     def find_partition(self, partition_id: int) -> Partition | None:
-        """Return a partition of any topic, or None."""
-        return self._partitions.get(partition_id)
+        """Return a partition that this node owns, or None."""
+        found = self._partitions.get(partition_id)
+        return None if found is None or found.is_remote else found
 
     def durable_end(self, partition_id: int) -> int:
         """Return the end of what is durable in a partition; 0 where there is no log (yet)."""
         partition = self._partitions.get(partition_id)
-        return 0 if partition is None else partition.log.high_watermark
+        return 0 if partition is None or partition.is_remote else partition.log.high_watermark
 
     @property
     def metadata_version(self) -> int:
@@ -385,6 +400,29 @@ class Cluster:
         change.done.then(lambda _: self._partitions_added(name, more))
         return change
 
+    # -- changes of other nodes
+
+    def follow(self, key: TopicKey) -> Iterator[None]:
+        """Bring one topic to what meta's state has, in steps: another node has changed its row."""
+        row = self._meta.topics.get(key)
+        topic = self._topics.get(TopicName(*key))
+        if topic is not None and (row is None or row.topic_id != topic.topic_id):
+            self._delete(topic)
+            yield from self._clean_up(topic)
+            topic = None
+        if row is None or (topic is not None and topic.row.epoch >= row.epoch):
+            return
+        parts: list[Partition] = []
+        before = 0 if topic is None else len(topic.partitions)
+        if before < len(row.partitions):
+            yield from self._make(parts, row, len(row.partitions) - before)
+        if topic is None:
+            self._create(row, parts)
+        elif parts:
+            self._add_partitions(topic, row, parts)
+        else:
+            self._alter(topic, row)
+
     # -- inside
 
     def _resolve(self, kept: Mapping[str, str]) -> TopicSettings:
@@ -409,7 +447,7 @@ class Cluster:
             tenant=topic.name.tenant,
             namespace=topic.name.namespace,
             name=topic.name.name,
-            topic_id=self.new_topic_id(),
+            topic_id=self._draw_topic_id(topic),
             partitions=tuple(self._allocate("partition") for _ in range(topic.partition_count)),
             partitioned=topic.partitioned,
             settings=topic.settings,
@@ -417,14 +455,40 @@ class Cluster:
             epoch=0,
         )
 
+    def _draw_topic_id(self, topic: NewTopic) -> bytes:
+        """Return a new id; a topic without numbered partitions is of the node that creates it.
+
+        That is the one which the client is connected to: C++ clients do not follow otherwise.
+        """
+        topic_id = self.new_topic_id()
+        while not topic.partitioned and not self.ownership.owns_new_topic(topic_id):
+            topic_id = self.new_topic_id()
+        return topic_id
+
     def _make(self, parts: list[Partition], row: TopicRow, more: int = 0) -> Iterator[None]:
         assert self._logs is not None, "no log yet"
-        return create_partitions(
+        logs, epoch = self._logs, self.ownership.partition_epoch
+        return self._open(
             parts,
+            row,
             row.partitions[-more:],
-            logs=self._logs,
+            lambda each: logs.create_partition(each, epoch(each)),
+        )
+
+    def _open(
+        self,
+        parts: list[Partition],
+        row: TopicRow,
+        partition_ids: Sequence[int],
+        open_log: Callable[[int], PartitionLog],
+    ) -> Iterator[None]:
+        """Append partitions with these ids to `parts`, in steps; those of this node have a log."""
+        return open_partitions(
+            parts,
+            partition_ids,
+            ownership=self.ownership,
+            open_log=open_log,
             producers=self._producers,
-            owner_epoch=self.node_epoch,
             settings=self._resolve(row.settings),
         )
 
@@ -487,7 +551,8 @@ class Cluster:
         return topic
 
     def _delete(self, topic: Topic) -> None:
-        del self._topics[topic.name], self._by_id[topic.topic_id], self._deleting[topic.name]
+        del self._topics[topic.name], self._by_id[topic.topic_id]
+        self._deleting.pop(topic.name, None)
         for partition in topic.partitions:
             partition.deleted = True
             del self._partitions[partition.partition_id]
@@ -496,13 +561,12 @@ class Cluster:
     def _clean_up(self, topic: Topic) -> Iterator[None]:
         """Release what belonged to a deleted topic; another may have its name by now."""
         assert self._logs is not None, "no log yet"
-        ids = topic.row.partitions
-        forgetting = self._forget(ids)
+        forgetting = self._forget(topic.row.partitions)
         next(forgetting, None)
         self._notify(TopicEvent.DELETED, topic)
         yield from forgetting
-        for count, partition_id in enumerate(ids, 1):
-            self._logs.drop_partition(partition_id)
+        for count, partition in enumerate(topic.local_partitions, 1):
+            self._logs.drop_partition(partition.partition_id)
             if count % PARTITIONS_PER_STEP == 0:
                 yield
 

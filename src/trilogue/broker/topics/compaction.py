@@ -54,7 +54,7 @@ def plan_compaction(
     rest = iter(list(topics))
     while some := list(islice(rest, TOPICS_A_STEP)):
         compacted = [each for each in some if each.partitions[0].settings.compacts]
-        partitions = (partition for topic in compacted for partition in topic.partitions)
+        partitions = (partition for topic in compacted for partition in topic.local_partitions)
         found: dict[int, CompactionTask] = {}
         looked_at = 0
         for partition, state in _dirty(partitions, states):
@@ -84,7 +84,7 @@ def find_overdue_in_journal(
             settings = topic.partitions[0].settings
             if not settings.compacts or age_ms <= settings.compaction_lag_max_ms:
                 continue
-            for partition in topic.partitions:
+            for partition in topic.local_partitions:
                 state = states.get(partition.partition_id)
                 if state is not None and partition.log.high_watermark > state.flushed_end:
                     found[partition.partition_id] = state.flushed_end

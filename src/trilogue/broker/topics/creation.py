@@ -6,14 +6,16 @@ a cursor on each of its new partitions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 from typing import Protocol as Port
 
 from trilogue.broker.errors import InvalidAssignment
 from trilogue.broker.producers.idempotence import Producers
 from trilogue.broker.settings.topic_settings import TopicSettings
+from trilogue.broker.topics.ownership import Ownership
 from trilogue.broker.topics.partition import Partition
+from trilogue.broker.topics.remote_partition import RemotePartition
 from trilogue.log.partition_log import PartitionLog
 
 if TYPE_CHECKING:
@@ -52,20 +54,22 @@ def check_nodes(assignments: Iterable[Sequence[int]], node_id: int) -> None:
             raise InvalidAssignment(f"node {node_id} is the only one")
 
 
-def create_partitions(
-    created: list[Partition],
+def open_partitions(
+    opened: list[Partition],
     partition_ids: Sequence[int],
     *,
-    logs: PartitionLogs,
+    ownership: Ownership,
+    open_log: Callable[[int], PartitionLog],
     producers: Producers,
-    owner_epoch: int,
     settings: TopicSettings,
 ) -> Iterator[None]:
-    """Append new partitions with these ids to `created`, in steps."""
+    """Append the partitions of these ids to `opened`, in steps; those of other nodes are remote."""
     for count, each in enumerate(partition_ids, 1):
-        created.append(
-            Partition(logs.create_partition(each, owner_epoch), producers.partition(each), settings)
-        )
+        state = producers.partition(each)
+        if ownership.owns_partition(each):
+            opened.append(Partition(open_log(each), state, settings))
+        else:
+            opened.append(RemotePartition(each, ownership, state, settings))
         if count % PARTITIONS_PER_STEP == 0:
             yield
 
@@ -76,10 +80,12 @@ def subscribe_new_partitions(
     """Create cursors of a topic's durable subscriptions on its new partitions, at offset 0.
 
     The subscriptions are those of partition 0; `first` is the index of the first new partition.
+    Each node knows the cursors of its own partitions only.
     """
     known = list(subscriptions.of_partition(topic.partitions[0].partition_id).values())
     return [
         subscriptions.create(partition.partition_id, cursor.name, 0, cursor.properties)
         for cursor in known
         for partition in topic.partitions[first:]
+        if not partition.is_remote
     ]

@@ -16,7 +16,13 @@ transaction coordinators does not exist: its lookups and partition count are ans
 from __future__ import annotations
 
 from trilogue.broker.broker import Broker
-from trilogue.broker.errors import NotServed, PartitionRequired, UnknownNamespace, UnknownTopic
+from trilogue.broker.errors import (
+    NotOwner,
+    NotServed,
+    PartitionRequired,
+    UnknownNamespace,
+    UnknownTopic,
+)
 from trilogue.broker.names import PulsarName, parse_pulsar
 from trilogue.broker.topics.cluster import Cluster, NewTopic
 from trilogue.broker.topics.partition import Partition
@@ -32,7 +38,29 @@ def is_coordinator_topic(name: PulsarName) -> bool:
 
 
 def find_partition(cluster: Cluster, name: PulsarName) -> tuple[Topic, Partition]:
-    """Return the topic and partition of a name; UnknownTopic, PartitionRequired or NotServed."""
+    """Return the topic and the partition of a name, of which this node is the owner.
+
+    Raises UnknownTopic, PartitionRequired, NotServed or NotOwner.
+    """
+    topic, partition = _resolve(cluster, name)
+    if partition.is_remote:
+        owner = cluster.ownership.partition_owner(partition.partition_id)
+        raise NotOwner(f"node {owner} is the owner of {name}", owner)
+    return topic, partition
+
+
+def find_owner(cluster: Cluster, name: PulsarName) -> int:
+    """Return the id of the node that clients of a topic connect to; this one for a new topic."""
+    topic = cluster.find_topic(name.topic)
+    if topic is None or is_coordinator_topic(name):
+        return cluster.node_id
+    index = name.partition or 0
+    if index >= len(topic.partitions):
+        return cluster.node_id
+    return cluster.ownership.partition_owner(topic.row.partitions[index])
+
+
+def _resolve(cluster: Cluster, name: PulsarName) -> tuple[Topic, Partition]:
     check_persistent(name)
     topic = cluster.topic(name.topic)
     if name.partition is None:

@@ -208,7 +208,7 @@ class Namespaces:
         return MetadataChange(
             lambda: [PutSetting(key, text)],
             (SettingIs(key, self._texts.get(key)),),
-            lambda: self._load(key, text),
+            lambda: self.apply_setting(key, text),
             on_conflict=ConcurrentChange("it was changed meanwhile"),
         )
 
@@ -216,9 +216,16 @@ class Namespaces:
         return MetadataChange(
             lambda: [DeleteSetting(key)],
             (SettingIs(key, self._texts.get(key)),),
-            lambda: self._forget(key),
+            lambda: self.apply_setting(key, None),
             on_conflict=ConcurrentChange("it was changed meanwhile"),
         )
+
+    def apply_setting(self, key: str, text: str | None) -> None:
+        """Apply a setting that this node or another one wrote; None: it was deleted."""
+        if text is None:
+            self._forget(key)
+        else:
+            self._load(key, text)
 
     def _on_access_change(self) -> None:
         for listener in self.access_listeners:

@@ -61,7 +61,9 @@ class AppendResult(NamedTuple):
 
 
 class Partition:
-    """A partition of which this node is the owner."""
+    """A partition of which this node is the owner; remote_partition.py has those of others."""
+
+    is_remote = False
 
     __slots__ = (
         "_deleted",

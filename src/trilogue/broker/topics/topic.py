@@ -11,7 +11,7 @@ from trilogue.meta.operations import TopicRow
 
 
 class Topic(msgspec.Struct, frozen=True, eq=False):
-    """A topic of this node. Replaced, not changed, when its row changes."""
+    """A topic. Replaced, not changed, when its row changes."""
 
     row: TopicRow
     name: TopicName
@@ -26,6 +26,11 @@ class Topic(msgspec.Struct, frozen=True, eq=False):
     def partitioned(self) -> bool:
         """False: one partition that is reached by the bare name (Pulsar's unpartitioned topics)."""
         return self.row.partitioned
+
+    @property
+    def local_partitions(self) -> list[Partition]:
+        """The partitions that this node owns, in order."""
+        return [each for each in self.partitions if not each.is_remote]
 
     @property
     def settings(self) -> dict[str, str]:

@@ -31,6 +31,7 @@ from trilogue.broker.errors import (
     InvalidRequest,
     InvalidTransactionState,
     InvalidTransactionTimeout,
+    NotServed,
     ProducerFenced,
     StorageFailed,
     TooManyTransactions,
@@ -101,6 +102,7 @@ class TransactionCoordinator:
         now_ms: Callable[[], int],
         coordinator_epoch: int,
         limits: TransactionLimits | None = None,
+        is_alone: Callable[[], bool] = lambda: True,
     ) -> None:
         self.limits = limits or TransactionLimits()
         self.commits = self.aborts = self.timeouts = 0
@@ -113,6 +115,7 @@ class TransactionCoordinator:
         self._timers = timers
         self._now_ms = now_ms
         self._coordinator_epoch = coordinator_epoch
+        self._is_alone = is_alone
 
     def attach(self, journal: FactJournal) -> None:
         """Begin to serve, and finish what was decided before the process ended."""
@@ -125,7 +128,12 @@ class TransactionCoordinator:
     # -- queries
 
     def check_timeout(self, timeout_ms: int) -> None:
-        """Raise InvalidTransactionTimeout for a timeout outside the limits."""
+        """Raise InvalidTransactionTimeout for a timeout outside the limits.
+
+        NotServed on one of several nodes: the markers would have to reach the others.
+        """
+        if not self._is_alone():
+            raise NotServed("transactions are served by a single node: start it with --nodes 1")
         if not 0 < timeout_ms <= self.limits.timeout_max_ms:
             raise InvalidTransactionTimeout(
                 f"a transaction may take up to {self.limits.timeout_max_ms} ms"
@@ -368,6 +376,11 @@ class TransactionCoordinator:
                 count += 1
                 self._abort(transaction)
         return count
+
+    def abort_all(self) -> list[Promise[ProducerIdentity]]:
+        """Abort every ongoing transaction, before its partitions get other owners."""
+        ongoing = [each for each in self.table if each.state is ONGOING and each.ending is None]
+        return [self._abort(transaction) for transaction in ongoing]
 
     def abort(self, transactional_id: str) -> Promise[ProducerIdentity]:
         """Abort the ongoing transaction of an id, and fence its producer.

@@ -36,6 +36,7 @@ from trilogue.meta.operations import DeleteSetting, PutSetting, SettingIs
 PREFIX = "tubemq/"
 CLUSTER_KEY, BROKER_KEY = PREFIX + "cluster", PREFIX + "broker"
 TOPIC_KEY, GROUP_KEY, CONSUME_KEY = PREFIX + "topic/", PREFIX + "group/", PREFIX + "consume/"
+RULE_KEYS = (CLUSTER_KEY, BROKER_KEY, TOPIC_KEY, GROUP_KEY, CONSUME_KEY)
 
 RECORDS_MAX = 100_000  # of each kind
 GROUP_SIZE_MAX = 1_024  # characters of a group's name
@@ -160,7 +161,7 @@ class GroupRules:
         self._flows: dict[str, FlowControl] = {}
         self._texts: dict[str, str] = {}
         for key, text in settings.items():
-            if key.startswith((CLUSTER_KEY, BROKER_KEY, TOPIC_KEY, GROUP_KEY, CONSUME_KEY)):
+            if key.startswith(RULE_KEYS):
                 self._take(key, text)
 
     # -- queries of the gateway
@@ -300,7 +301,7 @@ class GroupRules:
         return MetadataChange(
             lambda: [PutSetting(key, text)],
             (SettingIs(key, self._texts.get(key)),),
-            lambda: self._changed(key, text),
+            lambda: self.apply_setting(key, text),
             on_conflict=ConcurrentChange("it was changed meanwhile"),
         )
 
@@ -308,11 +309,12 @@ class GroupRules:
         return MetadataChange(
             lambda: [DeleteSetting(key)],
             (SettingIs(key, self._texts.get(key)),),
-            lambda: self._changed(key, None),
+            lambda: self.apply_setting(key, None),
             on_conflict=ConcurrentChange("it was changed meanwhile"),
         )
 
-    def _changed(self, key: str, text: str | None) -> None:
+    def apply_setting(self, key: str, text: str | None) -> None:
+        """Apply a setting that this node or another one wrote; None: it was deleted."""
         if text is None:
             self._forget(key)
         else:

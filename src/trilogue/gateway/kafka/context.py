@@ -73,6 +73,17 @@ class KafkaSettings(msgspec.Struct, frozen=True):
     cluster_principals: frozenset[Principal] = frozenset()  # of the internal listener
 
 
+KAFKA_LISTENER = "kafka"
+
+
+class BrokerAddress(NamedTuple):
+    """Where clients reach a node."""
+
+    node_id: int
+    host: str
+    port: int
+
+
 class GatewayContext(ProtocolGateway):
     """The state that all connections of the Kafka gateway share."""
 
@@ -305,6 +316,30 @@ class RequestContext:
     def is_allowed(self, name: object) -> bool:
         """Whether the client may perform the operation of its API on the resource of this name."""
         return self.access.is_allowed(self.operation, self.kind, str(name))
+
+    def group_refusal(self, name: str) -> ErrorCode:
+        """Return why the client may not do this to a group, or to this node's; NONE: it may."""
+        if not self.is_allowed(name):
+            return ErrorCode.GROUP_AUTHORIZATION_FAILED
+        if not self.broker.cluster.ownership.owns_name(name):
+            return ErrorCode.NOT_COORDINATOR
+        return ErrorCode.NONE
+
+    def brokers(self) -> list[BrokerAddress]:
+        """Return the nodes of the cluster, with their addresses for clients of this listener."""
+        cluster, listener = self.broker.cluster, self._listener
+        name = KAFKA_LISTENER if listener is None else listener.name
+        found = [BrokerAddress(cluster.node_id, *self.advertised())]
+        for node_id in cluster.ownership.node_ids:
+            address = cluster.ownership.listeners(node_id).get(name)
+            if node_id != cluster.node_id and address is not None:
+                host, _, port = address.rpartition(":")
+                found.append(BrokerAddress(node_id, host.strip("[]"), int(port)))
+        return sorted(found)
+
+    def broker_address(self, node_id: int) -> BrokerAddress | None:
+        """Return one of them; None while it has not started."""
+        return next((each for each in self.brokers() if each.node_id == node_id), None)
 
     def is_allowed_to(self, operation: Operation, kind: ResourceKind, name: object) -> bool:
         """Whether the client may perform this operation on this resource."""

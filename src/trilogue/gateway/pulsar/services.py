@@ -55,6 +55,14 @@ class PulsarServices(ProtocolGateway):
         """The largest frame in bytes: the largest message and what real brokers allow beyond."""
         return self.settings.message_bytes_max + SLACK
 
+    def service_urls(self, node_id: int) -> tuple[str | None, str | None]:
+        """Return the service URLs of a node, in clear and with TLS, as far as it has them."""
+        if node_id == self.broker.cluster.node_id:
+            return self.url, self.tls_url
+        addresses = self.broker.cluster.ownership.listeners(node_id)
+        plain, tls = addresses.get("pulsar"), addresses.get("pulsar-ssl")
+        return plain and f"pulsar://{plain}", tls and f"pulsar+ssl://{tls}"
+
     @property
     def url(self) -> str | None:
         """The service URL in clear, if there is a listener without TLS."""
@@ -90,6 +98,8 @@ class PulsarServices(ProtocolGateway):
         PartitionRequired, and what creating a topic raises.
         """
         cluster = self.broker.cluster
+        if cluster.find_topic(name.topic) is None and self.catch_up is not None:
+            await self.catch_up()
         if cluster.find_topic(name.topic) is None:
             creating = cluster.pending_creation(name.topic)
             if creating is None:

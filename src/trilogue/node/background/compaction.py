@@ -128,7 +128,7 @@ class CompactionPlanner:
         while self._waiting:
             partition_id = self._waiting.pop()
             due = self._still(partition_id)
-            if due is not None:
+            if due is not None and self._owns_inputs(partition_id, due):
                 return self._job(partition_id, due)
         return None
 
@@ -166,6 +166,11 @@ class CompactionPlanner:
             partial(self._run, partition_id, due, inputs),
             partial(self._spoilt, partition_id),
         )
+
+    def _owns_inputs(self, partition_id: int, due: CompactionTask) -> bool:
+        """Whether no other node reads the segments to compact: they read them as they are."""
+        owns = self._storage.broker.cluster.ownership.owns_segment
+        return all(map(owns, self._inputs(partition_id, due.start_offset)))
 
     def _inputs(self, partition_id: int, start_offset: int) -> list[SegmentInfo]:
         """Return the segments with readable messages of a partition, by offset."""

@@ -1,7 +1,7 @@
 """Writes the manifest of the segments after changes of meta, for readers without a broker.
 
-At most once a second, in a thread. A failure is logged, and the next change writes again: meta is
-authoritative, and each start writes the manifest.
+At most once a second, in a thread; of several nodes the owner of slot 0 does it. A failure is
+logged, and the next change writes again: meta is authoritative, and each start writes the manifest.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ class ManifestWriter:
 
     def __init__(self, storage: Storage, executor: Executor) -> None:
         self.generation = -1  # of the manifest that is there, as far as this process wrote it
+        self.is_publisher = True  # one of several nodes writes it
         self._storage = storage
         self._executor = executor
         self._dirty = asyncio.Event()
@@ -38,7 +39,7 @@ class ManifestWriter:
 
     async def run(self) -> None:
         """Write after each change, for ever."""
-        while True:
+        while self.is_publisher:
             await self._dirty.wait()
             await self.write()
             await asyncio.sleep(PAUSE_S)
@@ -46,7 +47,7 @@ class ManifestWriter:
     async def write(self) -> None:
         """Write it now if it is outdated."""
         async with self._writing:
-            if not self._dirty.is_set():
+            if not self._dirty.is_set() or not self.is_publisher:
                 return
             self._dirty.clear()
             storage = self._storage

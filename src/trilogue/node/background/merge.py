@@ -92,7 +92,7 @@ class MergePlanner:
 
     async def plan(self) -> Job | None:
         """Return a job for the merge that is due, or for a rewrite of a mostly dead segment."""
-        segments = list(self._storage.log.segments.values())
+        segments = [each for each in self._storage.log.segments.values() if self._owns(each)]
         self.skip &= {each.segment_id for each in segments}
         now, skip, found = self._monotonic(), self.skip, None
         if now < self._objects_again:
@@ -118,6 +118,10 @@ class MergePlanner:
             partial(self._run, found),
             partial(self._spoilt, found),
         )
+
+    def _owns(self, segment: SegmentInfo) -> bool:
+        """Leave out segments that other nodes read, too."""
+        return self._storage.broker.cluster.ownership.owns_segment(segment)
 
     async def _starts(self) -> dict[int, int]:
         """Return the start offset of each partition, in steps, since there may be very many."""

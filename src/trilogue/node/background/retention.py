@@ -86,7 +86,12 @@ class Retention:
             await self._commit(ops)
             log.info("retention.moved", extra={"partitions": len(starts)})
         at_work = self._at_work()
-        dead = [each for each in self._storage.log.apply_retention(starts) if each not in at_work]
+        segments, retires = self._storage.log.segments, self._storage.broker.cluster.ownership
+        dead = [
+            each
+            for each in self._storage.log.apply_retention(starts)
+            if each not in at_work and retires.retires_segment(segments[each])
+        ]
         self._storage.broker.subscriptions.on_starts_moved(starts)
         if dead:
             known = self._storage.meta.state.segments  # a disk that ran full may have taken a part

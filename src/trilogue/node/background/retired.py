@@ -116,9 +116,14 @@ class RetiredFiles:
         known = self._known()
         due = self._monotonic() + self.grace_s
         for name in self._storage.fs.listdir(self._storage.directory.segments):
-            if name.endswith(SEGMENT_SUFFIX) and name not in known:
+            if name.endswith(SEGMENT_SUFFIX) and name not in known and self._is_ours(name):
                 log.info("segment.orphan", extra={"file": name})
                 self._leaving.append(_Leaving(due, name, 0))
+
+    def _is_ours(self, name: str) -> bool:
+        """Leave out what another node may be writing now."""
+        below, number = self._storage.place.orphans_below, name.removesuffix(SEGMENT_SUFFIX)
+        return below is None or (number.isdigit() and int(number) < below)
 
     def _known(self) -> set[str]:
         return {segment.name for segment in self._storage.meta.state.segments.values()}

@@ -65,6 +65,24 @@ class SecureFiles(msgspec.Struct, frozen=True):
         return self.settings.exists()
 
 
+def create_private(path: Path, content: bytes) -> bytes:
+    """Create a file that only its owner can read, if there is none; return its content.
+
+    Of several processes that create it at once, one wins, and all return what it wrote. Raises
+    OSError.
+    """
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    write_private(draft, content)
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        return path.read_bytes()
+    finally:
+        draft.unlink()
+    _sync_folder(path.parent)
+    return content
+
+
 def write_private(path: Path, content: bytes) -> None:
     """Replace a file by one with this content that only its owner can read; raises OSError."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -76,7 +94,11 @@ def write_private(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     draft.replace(path)
-    directory = os.open(path.parent, os.O_RDONLY)
+    _sync_folder(path.parent)
+
+
+def _sync_folder(path: Path) -> None:
+    directory = os.open(path, os.O_RDONLY)
     try:
         os.fsync(directory)
     finally:

@@ -10,10 +10,13 @@ from trilogue.node.secure.files import SECURED_MARK, SecureFiles
 from trilogue.node.settings.table import Settings
 
 
-def prepare_secured(settings: Settings, stored: Mapping[str, str]) -> None:
-    """Check the settings against the mark in meta, and renew certificates; StartError."""
+def prepare_secured(settings: Settings, stored: Mapping[str, str], *, renews: bool) -> None:
+    """Check the settings against the mark in meta, and renew certificates; StartError.
+
+    One of the nodes of a directory `renews` them.
+    """
     check_secured(settings, stored)
-    if _is_secured(settings):
+    if renews and _is_secured(settings):
         from trilogue.node.secure.setup import renew
 
         renew(settings)

@@ -103,7 +103,8 @@ ACCESS: tuple[Setting, ...] = (
         Kind.PATH,
         "",
         "A file of JSON lines: refusals, failed logins, administrative acts. 64 MiB each, five "
-        "are kept. Empty: these lines go to the server's log.",
+        "are kept. Empty: these lines go to the server's log. Of several nodes, the second one "
+        "and the following add `.node-2` and so on to the name.",
     ),
     Setting(
         "http.public-metrics",

@@ -5,12 +5,14 @@ The broker (broker/settings) has the table; only the node knows addresses and li
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from trilogue.broker.settings.broker_values import BrokerValues
 from trilogue.gateway.listener import BACKLOG, Listener
 from trilogue.gateway.stream import Limits
+from trilogue.meta.state import MetaState
 from trilogue.node.addresses import Address
 from trilogue.node.background.compaction import CompactionPlanner
 from trilogue.node.settings.table import Settings
@@ -52,6 +54,18 @@ def set_addresses(values: BrokerValues, bound: str, advertised: Callable[[], Add
     """Set the addresses of the Kafka listener."""
     values.live["listeners"] = _constant(f"PLAINTEXT://{bound}")
     values.live["advertised.listeners"] = lambda: f"PLAINTEXT://{advertised()}"
+
+
+def set_node(values: BrokerValues, state: MetaState, listeners: Mapping[str, str]) -> None:
+    """Set what this node is: its process, its slots, its addresses by listener."""
+    values.live["trilogue.pid"] = _constant(str(os.getpid()))
+    values.live["trilogue.epoch"] = _constant(str(state.node_epoch))
+    values.live["trilogue.slots"] = lambda: ",".join(
+        str(slot) for slot in state.slots if state.owns(slot)
+    )
+    values.live["trilogue.listeners"] = lambda: ",".join(
+        f"{name}={address}" for name, address in listeners.items()
+    )
 
 
 def follow_values(values: BrokerValues, listener: Listener, compacting: CompactionPlanner) -> None:

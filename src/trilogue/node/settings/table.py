@@ -39,6 +39,7 @@ SECURED_LISTENERS = (
 )
 ALL_LISTENERS = (*LISTENERS, *SECURED_LISTENERS)
 
+NODES_MAX = 64
 FLUSH_CHOICES = ("commit", "interval")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("text", "json")
@@ -62,6 +63,32 @@ TABLE: tuple[Setting, ...] = (
         "~/.local/share/trilogue",
         "The directory that holds everything: journal, segments, metadata. One process at a time. "
         "Where XDG_DATA_HOME is set the default is `$XDG_DATA_HOME/trilogue`.",
+    ),
+    Setting(
+        "nodes",
+        Kind.INTEGER,
+        "1",
+        "Node processes on this machine, one core each: they share the directory, and each serves "
+        "a part of the partitions and groups. Node i listens 100 (i - 1) ports above the first.",
+        minimum=1,
+        maximum=NODES_MAX,
+    ),
+    Setting(
+        "nodes.silence",
+        Kind.DURATION,
+        "10s",
+        "How long the event loop of one of several nodes may stand still before its process is "
+        "killed and started again.",
+        minimum=1_000,
+    ),
+    Setting(
+        "cluster.slots",
+        Kind.INTEGER,
+        "16",
+        "Into how many parts partitions and groups are divided when a directory is first served by "
+        "several nodes; fixed from then on, and at least the number of nodes.",
+        minimum=1,
+        maximum=4_096,
     ),
     Setting(
         "listen.kafka",
@@ -506,6 +533,11 @@ class Settings:
     def __iter__(self) -> Iterator[tuple[Setting, SettingValue]]:
         for row in TABLE:
             yield row, self._given[row.key]
+
+    def replaced(self, changes: Mapping[str, Value], origin: str) -> Settings:
+        """Return settings with other values for some keys."""
+        given = {key: SettingValue(value, origin) for key, value in changes.items()}
+        return Settings(self._given | given)
 
     def origin(self, key: str) -> str:
         """Return the origin of a value: `default`, `file ...`, `environment ...`, `--...`."""

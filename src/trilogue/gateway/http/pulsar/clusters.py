@@ -6,12 +6,14 @@ again is answered as by a real broker; creating another one is rejected.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.broker.errors import InvalidSetting, UnknownNamespace
 from trilogue.broker.names import check_tenant
-from trilogue.broker.topics.lookup import check_persistent, is_coordinator_topic
+from trilogue.broker.topics.lookup import check_persistent, find_owner, is_coordinator_topic
 from trilogue.broker.topics.namespaces import Tenant
 from trilogue.gateway.http.pulsar.admin_request import AdminRequest, AdminRoute, Reply
 from trilogue.gateway.http.pulsar.namespaces import BUNDLE
@@ -87,6 +89,12 @@ def web_urls(request: AdminRequest) -> tuple[str, str]:
     return ("", found) if url.scheme == "https" else (found, "")
 
 
+def other_web_urls(listeners: Mapping[str, str]) -> tuple[str, str]:
+    """Return the URLs of another node by HTTP and by HTTPS, "" for what it has not."""
+    http, https = listeners.get("http"), listeners.get("https")
+    return (f"http://{http}" if http else "", f"https://{https}" if https else "")
+
+
 # -- tenants
 
 
@@ -146,12 +154,18 @@ def _read_tenant(request: AdminRequest) -> Tenant:
 
 
 def list_brokers(request: AdminRequest) -> object:
-    """Return the only broker."""
-    return [request.http.url.netloc]
+    """Return the HTTP addresses of all nodes."""
+    cluster, is_tls = request.broker.cluster, request.http.url.scheme == "https"
+    return [
+        request.http.url.netloc
+        if node_id == cluster.node_id
+        else cluster.ownership.listeners(node_id).get("https" if is_tls else "http", "")
+        for node_id in cluster.ownership.node_ids
+    ]
 
 
 def get_leader(request: AdminRequest) -> object:
-    """Return the only broker."""
+    """Return this broker: each node makes changes itself."""
     return {"serviceUrl": "".join(web_urls(request)), "brokerId": request.http.url.netloc}
 
 
@@ -200,13 +214,17 @@ def get_runtime_configuration(request: AdminRequest) -> object:
 
 
 def look_up_topic(request: AdminRequest) -> object:
-    """Return the addresses of the Pulsar listeners: one node owns every topic.
+    """Return the addresses of the Pulsar listeners of the topic's owner.
 
     The topic need not exist, its namespace must.
     """
     _check_lookup(request)
-    url, tls_url = request.gateway.url or "", request.gateway.tls_url or ""
+    cluster = request.broker.cluster
+    owner = find_owner(cluster, request.name)
+    url, tls_url = (each or "" for each in request.gateway.service_urls(owner))
     http_url, https_url = web_urls(request)
+    if owner != cluster.node_id:
+        http_url, https_url = other_web_urls(cluster.ownership.listeners(owner))
     return {
         "brokerUrl": url,
         "brokerUrlTls": tls_url,

@@ -25,7 +25,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trilogue.broker.access.authorizer import Operation, Resource, ResourceKind
-from trilogue.broker.errors import BrokerError
+from trilogue.broker.errors import BrokerError, NotOwner
 from trilogue.broker.topics.lookup import is_coordinator_topic
 from trilogue.gateway.http.pulsar import clusters as pulsar_clusters
 from trilogue.gateway.http.pulsar import namespaces as pulsar_namespaces
@@ -130,6 +130,8 @@ def _endpoint(
             reply = error_reply(problem.status, str(problem))
             if problem.status in BODY_LEFT:
                 reply = replace(reply, headers={"Connection": "close"})
+        except NotOwner as problem:
+            reply = _redirect(gateway, http_request, problem)
         except BrokerError as problem:
             reply = error_reply(status_of(problem), str(problem))
         except (LogError, MetaError) as problem:
@@ -142,6 +144,19 @@ def _endpoint(
         return _response(reply)
 
     return answer
+
+
+def _redirect(gateway: PulsarGateway, request: Request, problem: NotOwner) -> Reply:
+    """Send a client to the owner of the partition, once: the rest may be of yet another node."""
+    url = request.url
+    if request.query_params.get("authoritative") == "true":
+        return error_reply(501, "the partitions of this topic are on several nodes: name one")
+    listeners = gateway.broker.cluster.ownership.listeners(problem.node_id)
+    address = listeners.get(url.scheme)
+    if address is None:
+        return error_reply(503, str(problem))
+    target = url.replace(netloc=address).include_query_params(authoritative="true")
+    return Reply(307, headers={"Location": str(target)})
 
 
 async def _answer(gateway: PulsarGateway, route: AdminRoute, http_request: Request) -> Reply:
@@ -157,6 +172,8 @@ async def _answer(gateway: PulsarGateway, route: AdminRoute, http_request: Reque
     resource = Resource(route.resource, str(_resource_name(request, route.resource)))
     if not (route.finds_coordinators and is_coordinator_topic(request.name)):
         request.check_access(*resource)
+    if gateway.catch_up is not None:
+        await gateway.catch_up()
     answer = route.handler(request)
     if inspect.isawaitable(answer):
         answer = await answer

@@ -49,6 +49,8 @@ async def handle_describe_log_dirs(
             counted += 1
             if counted % YIELD_EVERY == 0:
                 await asyncio.sleep(0)
+            if topic.partitions[index].is_remote:
+                continue
             size = topic.partitions[index].log.size_bytes
             rows.append(DescribeLogDirsPartition(partition_index=index, partition_size=size))
         if rows:

@@ -114,8 +114,11 @@ class FetchPartition:
             return
         index = self.requested.partition
         if 0 <= index < len(topic.partitions):
-            self.partition = partition = topic.partitions[index]
-            self.log = partition.log
+            partition = topic.partitions[index]
+            if partition.is_remote:
+                self.code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            else:
+                self.partition, self.log = partition, partition.log
         else:
             self.code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 

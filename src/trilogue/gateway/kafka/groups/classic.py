@@ -2,12 +2,11 @@
 
 The rules of membership are in broker/groups/classic/group.py; this module translates.
 
-FindCoordinator: v4+ many keys. This node coordinates every group. It also names itself for
-transactions (key type 1), so that clients reach the errors of DescribeTransactions (105) and
-InitProducerId (53); other key types are 42. JoinGroup: v1 rebalance timeout (before: the session
-timeout) · v4 new members get an id first (79) · v5 static members · v7 protocol type · v9 the
-leader may skip the assignment. SyncGroup: v3 static members · v5 the protocol is checked.
-LeaveGroup: v3+ many members in one request.
+FindCoordinator: v4+ many keys. The owner of the slot of a name coordinates the group (key type 0)
+or the transactions (1) of this name; other key types are 42. JoinGroup: v1 rebalance timeout
+(before: the session timeout) · v4 new members get an id first (79) · v5 static members · v7
+protocol type · v9 the leader may skip the assignment. SyncGroup: v3 static members · v5 the
+protocol is checked. LeaveGroup: v3+ many members in one request.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ MANY_LEAVE_SINCE = 3
 def handle_find_coordinator(
     context: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse | Coroutine[Any, Any, FindCoordinatorResponse]:
-    """Return this node as the coordinator of groups and transactions."""
+    """Return the nodes that coordinate groups or transactions."""
     if context.version >= MANY_KEYS_SINCE:
         return begin_steps(_coordinators(context, request))
     found = _coordinator(context, request.key_type, request.key)
@@ -98,9 +97,15 @@ def _coordinator(context: RequestContext, key_type: int, key: str) -> Coordinato
         return Coordinator(
             key=key, node_id=-1, host="", port=-1, error_code=code, error_message=text
         )
-    host, port = context.advertised()
-    node_id = context.broker.cluster.node_id
-    return Coordinator(key=key, node_id=node_id, host=host, port=port, error_message=None)
+    owner = context.broker_address(context.broker.cluster.ownership.name_owner(key))
+    if owner is None:
+        code, text = ErrorCode.COORDINATOR_NOT_AVAILABLE, "the coordinator has not started yet"
+        return Coordinator(
+            key=key, node_id=-1, host="", port=-1, error_code=code, error_message=text
+        )
+    return Coordinator(
+        key=key, node_id=owner.node_id, host=owner.host, port=owner.port, error_message=None
+    )
 
 
 # ---- join
@@ -110,8 +115,8 @@ def handle_join_group(
     context: RequestContext, request: JoinGroupRequest
 ) -> JoinGroupResponse | PromisedResponse[JoinResult]:
     """Join a group; the response follows when the rebalance is over."""
-    if not context.is_allowed(request.group_id):
-        return _join_refused(context, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if refusal := context.group_refusal(request.group_id):
+        return _join_refused(context, request, refusal)
     rebalance_timeout_ms = request.rebalance_timeout_ms
     if context.version < REBALANCE_TIMEOUT_SINCE:
         rebalance_timeout_ms = request.session_timeout_ms
@@ -177,8 +182,8 @@ def handle_sync_group(
     context: RequestContext, request: SyncGroupRequest
 ) -> SyncGroupResponse | PromisedResponse[SyncResult]:
     """Sync a group; the response follows when the leader has sent the assignment."""
-    if not context.is_allowed(request.group_id):
-        return SyncGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if refusal := context.group_refusal(request.group_id):
+        return SyncGroupResponse(error_code=refusal)
     if context.version >= PROTOCOL_SINCE and None in {request.protocol_type, request.protocol_name}:
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     promise = context.broker.groups.sync(
@@ -209,8 +214,8 @@ def _synced(promise: Promise[SyncResult]) -> SyncGroupResponse:
 
 def handle_heartbeat(context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
     """Keep a member alive."""
-    if not context.is_allowed(request.group_id):
-        return HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if refusal := context.group_refusal(request.group_id):
+        return HeartbeatResponse(error_code=refusal)
     try:
         context.broker.groups.heartbeat(
             request.group_id,
@@ -227,8 +232,8 @@ def handle_leave_group(
     context: RequestContext, request: LeaveGroupRequest
 ) -> LeaveGroupResponse | PromisedResponse[LeaveGroupResponse]:
     """Remove members; the response follows when they stay removed over a restart."""
-    if not context.is_allowed(request.group_id):
-        return LeaveGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if refusal := context.group_refusal(request.group_id):
+        return LeaveGroupResponse(error_code=refusal)
     if not request.group_id:
         return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     if context.version < MANY_LEAVE_SINCE:

@@ -112,8 +112,8 @@ def _limit_timestamps(moves: Moves) -> Moves:
 
 
 def _group_code(context: RequestContext, request: OffsetCommitRequest) -> ErrorCode:
-    if not context.is_allowed(request.group_id):
-        return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    if refusal := context.group_refusal(request.group_id):
+        return refusal
     epoch = request.generation_id_or_member_epoch
     group = context.broker.groups.find_group(request.group_id)
     if group is None and epoch >= 0 and context.version >= EPOCHS_SINCE:
@@ -310,7 +310,10 @@ def _fetch_group(
     *,
     stable: bool,
 ) -> Steps[OffsetFetchResponseGroup]:
-    denied = not context.is_allowed(requested.group_id)
+    refusal = context.group_refusal(requested.group_id)
+    denied = refusal == ErrorCode.GROUP_AUTHORIZATION_FAILED
+    if refusal and not denied:
+        return OffsetFetchResponseGroup(group_id=requested.group_id, error_code=refusal)
     if not denied:
         try:
             context.broker.groups.check_fetch(

@@ -38,8 +38,8 @@ def handle_consumer_group_heartbeat(
     context: RequestContext, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse | PromisedResponse[HeartbeatResponse]:
     """Process a heartbeat; returns the member's epoch and assignment, once they are durable."""
-    if not context.is_allowed(request.group_id):
-        return _error_response(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if code := context.group_refusal(request.group_id):
+        return _error_response(code)
     problem = _find_contradiction(context, request)
     if problem is not None:
         return _error_response(ErrorCode.INVALID_REQUEST, problem)

@@ -54,8 +54,8 @@ async def handle_delete_groups(
             await asyncio.sleep(0)
         result = DeletableGroupResult(group_id=name)
         results.append(result)
-        if not context.is_allowed(name):
-            result.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        if refusal := context.group_refusal(name):
+            result.error_code = refusal
             continue
         try:
             waiting.append((result, context.broker.group_admin.delete(name)))
@@ -76,8 +76,8 @@ def handle_offset_delete(
 ) -> OffsetDeleteResponse | PromisedResponse[None]:
     """Delete offsets of topics that the group is not subscribed to."""
     group = request.group_id
-    if not context.is_allowed(group):
-        return OffsetDeleteResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if refusal := context.group_refusal(group):
+        return OffsetDeleteResponse(error_code=refusal)
     named: Named = []
     response = OffsetDeleteResponse(
         topics=[_check_topic(context, each, named) for each in request.topics]

@@ -52,8 +52,8 @@ async def handle_consumer_group_describe(
 def _describe_group(
     context: RequestContext, name: str, *, requested: bool
 ) -> DescribedConsumerGroup:
-    if not context.is_allowed(name):
-        return _error_group(name, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if code := context.group_refusal(name):
+        return _error_group(name, code)
     if not name:
         return _error_group(name, ErrorCode.INVALID_GROUP_ID)
     try:

@@ -50,8 +50,8 @@ async def handle_describe_groups(
 
 
 def _group(context: RequestContext, name: str) -> DescribedGroup:
-    if not context.is_allowed(name):
-        return DescribedGroup(group_id=name, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if refusal := context.group_refusal(name):
+        return DescribedGroup(group_id=name, error_code=refusal)
     try:
         known = context.broker.group_admin.known(name)
     except UnknownGroup:

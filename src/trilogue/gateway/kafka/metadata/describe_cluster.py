@@ -38,7 +38,6 @@ def handle_describe_cluster(
             error_message=f"there is no endpoint type {request.endpoint_type}",
         )
     cluster = context.broker.cluster
-    host, port = context.advertised()
     allowed = NOT_REQUESTED
     if request.include_cluster_authorized_operations:
         kind, name = CLUSTER
@@ -46,6 +45,9 @@ def handle_describe_cluster(
     return DescribeClusterResponse(
         cluster_id=cluster_id_text(cluster.cluster_id),
         controller_id=cluster.node_id,
-        brokers=[DescribeClusterBroker(broker_id=cluster.node_id, host=host, port=port)],
+        brokers=[
+            DescribeClusterBroker(broker_id=each.node_id, host=each.host, port=each.port)
+            for each in context.brokers()
+        ],
         cluster_authorized_operations=allowed,
     )

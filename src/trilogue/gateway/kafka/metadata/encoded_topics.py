@@ -35,6 +35,7 @@ class EncodedTopics:
 
     def __init__(self) -> None:
         self._kept: dict[tuple[int, str], tuple[Topic, bytes]] = {}
+        self._generation = 0  # of the owners of partitions
         self._size = 0
 
     @property
@@ -43,9 +44,21 @@ class EncodedTopics:
         return self._size
 
     def encode(
-        self, version: int, spelled: str, topic: Topic, make: Callable[[], MetadataResponseTopic]
+        self,
+        version: int,
+        spelled: str,
+        topic: Topic,
+        make: Callable[[], MetadataResponseTopic],
+        generation: int = 0,
     ) -> bytes:
-        """Return the encoded topic under the name that the client uses."""
+        """Return the encoded topic under the name that the client uses.
+
+        `generation` is that of the owners of partitions: with another one nothing kept is valid.
+        """
+        if generation != self._generation:
+            self._generation = generation
+            self._kept.clear()
+            self._size = 0
         known = self._kept.get((version, spelled))
         if known is not None and known[0] is topic:
             return known[1]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from base64 import urlsafe_b64encode
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any
 
@@ -52,7 +52,23 @@ IDS_SINCE = 12
 def handle_metadata(
     context: RequestContext, request: MetadataRequest
 ) -> BufferedReply | Coroutine[Any, Any, BufferedReply]:
-    """Describe the requested topics; only creating topics takes time."""
+    """Describe the requested topics; only creating topics takes time, and other nodes' changes."""
+    if context.gateway.catch_up is not None:
+        return _describe_later(context, request, context.gateway.catch_up)
+    return _describe(context, request)
+
+
+async def _describe_later(
+    context: RequestContext, request: MetadataRequest, catch_up: Callable[[], Awaitable[None]]
+) -> BufferedReply:
+    await catch_up()
+    reply = _describe(context, request)
+    return reply if isinstance(reply, BufferedReply) else await reply
+
+
+def _describe(
+    context: RequestContext, request: MetadataRequest
+) -> BufferedReply | Coroutine[Any, Any, BufferedReply]:
     every = request.topics is None or (context.version == 0 and not request.topics)
     if every:
         topics = [
@@ -206,27 +222,30 @@ def _encode_known(
 ) -> bytes:
     if not request.include_topic_authorized_operations:
         make = partial(_describe_topic, context, topic, spelled)
-        return context.gateway.encoded_topics.encode(context.version, spelled, topic, make)
+        generation = context.broker.cluster.ownership.generation
+        return context.gateway.encoded_topics.encode(
+            context.version, spelled, topic, make, generation
+        )
     row = _describe_topic(context, topic, spelled)
     row.topic_authorized_operations = authorized_operations(context, ResourceKind.TOPIC, topic.name)
     return encode_topic(context.version, row)
 
 
 def _describe_topic(context: RequestContext, topic: Topic, spelled: str) -> MetadataResponseTopic:
-    node_id = context.broker.cluster.node_id
-    nodes = [node_id]
+    owner_of = context.broker.cluster.ownership.partition_owner
+    owned = [(partition, owner_of(partition.partition_id)) for partition in topic.partitions]
     return MetadataResponseTopic(
         name=spelled,
         topic_id=topic.topic_id,
         partitions=[
             MetadataResponsePartition(
                 partition_index=index,
-                leader_id=node_id,
+                leader_id=owner,
                 leader_epoch=partition.owner_epoch,
-                replica_nodes=nodes,
-                isr_nodes=nodes,
+                replica_nodes=[owner],
+                isr_nodes=[owner],
             )
-            for index, partition in enumerate(topic.partitions)
+            for index, (partition, owner) in enumerate(owned)
         ],
         topic_authorized_operations=NOT_REQUESTED,
     )
@@ -236,12 +255,14 @@ def _respond(
     context: RequestContext, request: MetadataRequest, topics: list[bytes]
 ) -> BufferedReply:
     cluster = context.broker.cluster
-    host, port = context.advertised()
     first, last = CLUSTER_OPERATIONS
     requested = request.include_cluster_authorized_operations and first <= context.version <= last
     response = MetadataResponse(
         throttle_time_ms=context.throttle_ms,
-        brokers=[MetadataResponseBroker(node_id=cluster.node_id, host=host, port=port)],
+        brokers=[
+            MetadataResponseBroker(node_id=each.node_id, host=each.host, port=each.port)
+            for each in context.brokers()
+        ],
         cluster_id=cluster_id_text(cluster.cluster_id),
         controller_id=cluster.node_id,
         cluster_authorized_operations=authorized_operations(

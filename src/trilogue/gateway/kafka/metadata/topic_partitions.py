@@ -151,19 +151,21 @@ def _page(
 def _partitions(
     context: RequestContext, topic: Topic, first: int, end: int
 ) -> list[DescribeTopicPartitionsResponsePartition]:
-    node_id = context.broker.cluster.node_id
-    nodes = [node_id]
+    owner_of = context.broker.cluster.ownership.partition_owner
+    owned = [
+        (partition, owner_of(partition.partition_id)) for partition in topic.partitions[first:end]
+    ]
     return [
         DescribeTopicPartitionsResponsePartition(
             partition_index=index,
-            leader_id=node_id,
+            leader_id=owner,
             leader_epoch=partition.owner_epoch,
-            replica_nodes=nodes,
-            isr_nodes=nodes,
+            replica_nodes=[owner],
+            isr_nodes=[owner],
             eligible_leader_replicas=[],
             last_known_elr=[],
         )
-        for index, partition in enumerate(topic.partitions[first:end], first)
+        for index, (partition, owner) in enumerate(owned, first)
     ]
 
 

@@ -65,6 +65,8 @@ def _request_code(context: RequestContext, request: TxnOffsetCommitRequest) -> E
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     if not context.is_allowed_to(Operation.READ, ResourceKind.GROUP, request.group_id):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    if not context.broker.cluster.ownership.owns_name(request.group_id):
+        return ErrorCode.NOT_COORDINATOR
     member = request.member_id or request.generation_id >= 0 or request.group_instance_id
     if context.version >= MEMBERS_SINCE and member:
         try:

@@ -1,16 +1,16 @@
 """LOOKUP and PARTITIONED_METADATA: which broker serves a topic, and how many partitions it has.
 
-One node owns every topic, so LOOKUP is always answered Connect, authoritative, with the advertised
-address; it creates no topic. There are no other advertised listeners, so a lookup that names one is
-refused. PARTITIONED_METADATA creates a topic that does not exist where the namespace's policy says
-so and gives it numbered partitions (topics without them are created by the first producer or
-consumer), unless the client sets metadata_auto_creation_enabled to false. Both report a failure
-inside their own answer.
+LOOKUP is always answered Connect, authoritative, with the advertised address of the owner; it
+creates no topic, and one that does not exist yet is created by the node that is asked. There are no
+other advertised listeners, so a lookup that names one is refused. PARTITIONED_METADATA creates a
+topic that does not exist where the namespace's policy says so and gives it numbered partitions
+(topics without them are created by the first producer or consumer), unless the client sets
+metadata_auto_creation_enabled to false. Both report a failure inside their own answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from trilogue.broker.access.authorizer import Operation, Resource, ResourceKind
@@ -20,6 +20,7 @@ from trilogue.broker.topics.lookup import (
     COORDINATORS,
     check_auto_create,
     check_persistent,
+    find_owner,
     is_coordinator_topic,
     numbered_partition_count,
 )
@@ -59,21 +60,41 @@ def parse_authorized(
 
 def handle_lookup(
     connection: PulsarConnection, command: CommandLookupTopic, _frame: memoryview
-) -> None:
-    """Send this broker's address, whether the topic exists (yet) or not."""
+) -> Coroutine[Any, Any, None] | None:
+    """Send the owner's address, whether the topic exists (yet) or not."""
     try:
-        parse_authorized(connection, command.topic, Operation.DESCRIBE)
+        name = parse_authorized(connection, command.topic, Operation.DESCRIBE)
         if command.advertised_listener_name:
             raise NotServed(f"there is no listener {command.advertised_listener_name[:60]!r} here")
     except EXPECTED as problem:
         _send_failure(connection, LOOKUP_FAILED, command.request_id, problem)
-        return
+        return None
+    gateway = connection.gateway
+    if gateway.catch_up is None or gateway.broker.cluster.find_topic(name.topic) is not None:
+        _send_owner(connection, command.request_id, name)
+        return None
+    return _find_and_send_owner(connection, command.request_id, name, gateway.catch_up)
+
+
+async def _find_and_send_owner(
+    connection: PulsarConnection,
+    request_id: int,
+    name: PulsarName,
+    catch_up: Callable[[], Awaitable[None]],
+) -> None:
+    await catch_up()
+    _send_owner(connection, request_id, name)
+
+
+def _send_owner(connection: PulsarConnection, request_id: int, name: PulsarName) -> None:
+    gateway = connection.gateway
+    url, tls_url = gateway.service_urls(find_owner(gateway.broker.cluster, name))
     connection.send_command(
         "lookupTopicResponse",
-        request_id=command.request_id,
+        request_id=request_id,
         response=CONNECT,
-        brokerServiceUrl=connection.gateway.url,
-        brokerServiceUrlTls=connection.gateway.tls_url,
+        brokerServiceUrl=url,
+        brokerServiceUrlTls=tls_url,
         authoritative=True,
     )
 
@@ -104,6 +125,12 @@ async def _create_and_count(
     gateway = connection.gateway
     count = 0
     try:
+        if gateway.catch_up is not None:
+            await gateway.catch_up()
+            if (topic := gateway.broker.cluster.find_topic(name.topic)) is not None:
+                count = 0 if name.partition is not None else numbered_partition_count(topic)
+                _send_count(connection, command.request_id, count)
+                return
         if not command.metadata_auto_creation_enabled:
             raise UnknownTopic("the topic does not exist")
         if _is_created_later(connection, name):

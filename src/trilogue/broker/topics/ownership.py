@@ -1,0 +1,128 @@
+"""Which node owns what: partitions, groups and transactional ids belong to slots, slots to nodes.
+
+The rows are meta's, so the answers move when meta's state moves. With one node there is one slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from struct import Struct
+
+from trilogue.broker.facts import (
+    BATCH_KEY,
+    CURSOR_KEY,
+    GROUP_KEY,
+    MEMBER_KEY,
+    TRANSACTION_KEY,
+    Protocol,
+)
+from trilogue.log.segments.segment_info import SegmentInfo
+from trilogue.meta.state import MetaState, partition_slot
+
+PARTITION_AT = 1  # in the keys of snapshots that begin with a partition id
+_PARTITION_ID = Struct(">Q")
+_NAME_SIZE = Struct(">H")
+NAMED = frozenset({GROUP_KEY, TRANSACTION_KEY, BATCH_KEY})  # the rest of the key is the name
+
+
+class Ownership:
+    """The owners of one moment, as meta has them."""
+
+    __slots__ = ("_state", "generation")
+
+    def __init__(self, state: MetaState) -> None:
+        self._state = state
+        self.generation = 0  # moves when meta has other owners or epochs; for caches
+
+    @property
+    def node_id(self) -> int:
+        """The id of this node."""
+        return self._state.node_id
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether this node owns everything."""
+        return all(row.node_id == self._state.node_id for row in self._state.slots.values())
+
+    def partition_owner(self, partition_id: int) -> int:
+        """Return the id of the node that serves a partition."""
+        return self._state.slots[self._slot(partition_id)].node_id
+
+    def partition_epoch(self, partition_id: int) -> int:
+        """Return the epoch of the owner: Kafka's leader epoch."""
+        return self._state.slots[self._slot(partition_id)].epoch
+
+    def owns_partition(self, partition_id: int) -> bool:
+        """Whether this node serves a partition."""
+        return self.partition_owner(partition_id) == self._state.node_id
+
+    def owns_new_topic(self, topic_id: bytes) -> bool:
+        """Whether this node will serve the first partition of a topic with this id."""
+        return self._state.owns(partition_slot(topic_id, 0, len(self._state.slots)))
+
+    def name_owner(self, name: str) -> int:
+        """Return the id of the node that coordinates a group or a transactional id."""
+        return self._state.slots[self._state.slot_of(name)].node_id
+
+    def owns_name(self, name: str) -> bool:
+        """Whether this node coordinates a group or a transactional id."""
+        return self.name_owner(name) == self._state.node_id
+
+    def listeners(self, node_id: int) -> Mapping[str, str]:
+        """Return the addresses of a node for clients, by listener; none before its first start."""
+        row = self._state.nodes.get(node_id)
+        return {} if row is None else row.listeners
+
+    @property
+    def node_ids(self) -> list[int]:
+        """The ids of the nodes that own slots, in order."""
+        return sorted({row.node_id for row in self._state.slots.values()})
+
+    def owns_snapshot(self, key: bytes) -> bool:
+        """Whether the row of a flush cut (broker/facts.py) belongs to this node."""
+        if len(self._state.slots) == 1:
+            return self._state.owns(0)
+        kind = key[:1]
+        if kind in NAMED:
+            return self.owns_name(key[1:].decode())
+        if kind == MEMBER_KEY:
+            (size,) = _NAME_SIZE.unpack_from(key, 1)
+            return self.owns_name(key[3 : 3 + size].decode())
+        at = PARTITION_AT
+        if kind == CURSOR_KEY:
+            if key[1] == Protocol.KAFKA:
+                return self.owns_name(key[2 + _PARTITION_ID.size :].decode())
+            at += 1
+        (partition_id,) = _PARTITION_ID.unpack_from(key, at)
+        return self.owns_partition(partition_id)
+
+    def owns_segment(self, segment: SegmentInfo) -> bool:
+        """Whether no other node owns a partition that has entries in a segment."""
+        if self.is_alone:
+            return True
+        partitions = self._state.partitions
+        return all(
+            self.owns_partition(each) for each in segment.partitions.ids if each in partitions
+        )
+
+    def reads_segment(self, segment: SegmentInfo) -> bool:
+        """Whether a segment has entries of this node's partitions, or of none that is left."""
+        if self.is_alone:
+            return True
+        partitions, left = self._state.partitions, False
+        for partition_id in segment.partitions.ids:
+            if partition_id in partitions:
+                left = True
+                if self.owns_partition(partition_id):
+                    return True
+        return not left and self._state.owns(0)
+
+    def retires_segment(self, segment: SegmentInfo) -> bool:
+        """Whether this node removes a segment without live entries: one node does."""
+        partitions = self._state.partitions
+        first = next((each for each in segment.partitions.ids if each in partitions), None)
+        return self.is_alone or first is None or self.owns_partition(first)
+
+    def _slot(self, partition_id: int) -> int:
+        row = self._state.partitions.get(partition_id)
+        return 0 if row is None else row.slot

@@ -1,0 +1,77 @@
+"""Applies to the broker what other nodes have changed in meta.
+
+Meta's state has moved already when a change arrives here. Changes of this node that are durable and
+not applied yet come first: otherwise the deletion of a topic by another node could be applied
+before its creation by this one. What is applied is the present row, so a row that moved twice is
+applied once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from trilogue.meta.change_log import last_version
+from trilogue.meta.operations import TopicKey
+from trilogue.meta.state import Write
+from trilogue.node.background.manifests import ManifestWriter
+from trilogue.node.followed_versions import BEAT_S, FollowedVersions
+from trilogue.node.metadata_writer import MetadataWriter
+from trilogue.node.storage import Storage
+
+SETTINGS_A_STEP = 100
+
+
+class MetadataFollower:
+    """Topics first, then what refers to them; one batch of changes at a time."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        writer: MetadataWriter,
+        manifests: ManifestWriter,
+        versions: FollowedVersions,
+    ) -> None:
+        self._storage = storage
+        self._versions = versions
+        self._writer = writer
+        self._manifests = manifests
+        self._batches: asyncio.Queue[Sequence[Write]] = asyncio.Queue()
+        storage.meta.follow(self._batches.put_nowait)
+        versions.begin(storage.meta.state.version)
+
+    async def catch_up(self) -> None:
+        """Return when the changes that are durable now are applied."""
+        await self._storage.meta.catch_up()
+        await self._batches.join()
+
+    async def run(self) -> None:
+        """Apply changes for ever."""
+        while True:
+            writes = await self._batches.get()
+            await self._writer.finish()
+            await self._apply(writes)
+            self._versions.publish(last_version(writes))
+            self._batches.task_done()
+            self._manifests.changed()
+
+    async def publish(self) -> None:
+        """Show again and again that this node is alive, and how far it is."""
+        while True:
+            is_idle = self._batches.empty() and self._writer.is_idle
+            self._versions.publish(self._storage.meta.state.version if is_idle else 0)
+            await asyncio.sleep(BEAT_S)
+
+    async def _apply(self, writes: Sequence[Write]) -> None:
+        broker = self._storage.broker
+        if any(table in {"slots", "nodes"} for table, _, _ in writes):
+            broker.cluster.ownership.generation += 1
+        topics: dict[TopicKey, None] = {key: None for table, key, _ in writes if table == "topics"}
+        for key in topics:
+            for _ in broker.cluster.follow(key):
+                await asyncio.sleep(0)
+        settings = dict.fromkeys(key for table, key, _ in writes if table == "settings")
+        for count, name in enumerate(settings, 1):
+            broker.apply_setting(name, self._storage.meta.state.settings.get(name))
+            if count % SETTINGS_A_STEP == 0:
+                await asyncio.sleep(0)

@@ -1,0 +1,1 @@
+"""Several node processes over one data directory."""

@@ -1,0 +1,123 @@
+"""One node in a process of its own: forked by the supervisor, watched through a pipe.
+
+The node writes a line of JSON when its listeners are open, then an empty line twice a second from
+its event loop. It ends with its supervisor: the kernel kills it then, whatever it does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+from trilogue.node.storage import NodePlace
+
+BEAT_S = 0.5
+PR_SET_PDEATHSIG = 1
+READ_BYTES = 64 << 10
+
+
+class NodeLink:
+    """The node's end of the pipe."""
+
+    def __init__(self, place: NodePlace, fd: int) -> None:
+        self.place = place
+        self._fd = fd
+
+    def report_ready(self, addresses: Mapping[str, str]) -> None:
+        """Report that all listeners are open."""
+        self._write(json.dumps({"doors": dict(addresses)}).encode() + b"\n")
+
+    async def beat(self) -> None:
+        """Report again and again that the event loop runs."""
+        while True:
+            self._write(b"\n")
+            await asyncio.sleep(BEAT_S)
+
+    def _write(self, line: bytes) -> None:
+        os.write(self._fd, line)
+
+
+class NodeProcess:
+    """The supervisor's side of a node."""
+
+    def __init__(self, place: NodePlace, run: Callable[[NodeLink], int]) -> None:
+        self.place = place
+        self.doors: dict[str, str] = {}  # listener -> address, when it is ready
+        self.pid = 0
+        self.pipe = -1
+        self.heard = 0.0  # monotonic time of its last sign
+        self.began = 0.0
+        self._run = run
+        self._received = b""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether its listeners are open."""
+        return bool(self.doors)
+
+    @property
+    def runs(self) -> bool:
+        """Whether there is a process."""
+        return bool(self.pid)
+
+    def start(self) -> None:
+        """Fork. The caller has no threads."""
+        ours, theirs = os.pipe2(os.O_CLOEXEC)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        parent, pid = os.getpid(), os.fork()
+        if not pid:
+            os.close(ours)
+            self._become_node(parent, theirs)
+        os.close(theirs)
+        os.set_blocking(ours, False)
+        self.pid, self.pipe, self.doors, self._received = pid, ours, {}, b""
+        self.heard = self.began = time.monotonic()
+
+    def read(self) -> bool:
+        """Read what the node wrote; return False when its process has closed the pipe."""
+        try:
+            data = os.read(self.pipe, READ_BYTES)
+        except BlockingIOError:
+            return True
+        if not data:
+            return False
+        self.heard = time.monotonic()
+        *lines, self._received = (self._received + data).split(b"\n")
+        for line in filter(None, lines):
+            found: dict[str, Any] = json.loads(line)
+            self.doors = found["doors"]
+        return True
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, unless it has ended."""
+        if self.pid:
+            os.kill(self.pid, number)
+
+    def reap(self) -> int:
+        """Wait for its end; return the exit code, negative for a signal."""
+        _, status = os.waitpid(self.pid, 0)
+        os.close(self.pipe)
+        self.pid, self.pipe, self.doors = 0, -1, {}
+        return os.waitstatus_to_exitcode(status)
+
+    def _become_node(self, parent: int, fd: int) -> NoReturn:
+        code = 1
+        try:
+            ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            if os.getppid() == parent:  # otherwise it ended before the kernel knew
+                for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                    signal.signal(number, signal.SIG_DFL)
+                signal.set_wakeup_fd(-1)
+                code = self._run(NodeLink(self.place, fd))
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            os._exit(code)

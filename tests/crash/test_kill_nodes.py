@@ -1,0 +1,67 @@
+"""Kill or freeze one of several nodes under load: nothing acknowledged is lost, twice or moved."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.crash.ledger import Ledger
+from tests.crash.load import ACKS_WITHIN, create_topic, judge, mixed_load, running
+from tests.server import Server, start_server
+
+PARTITIONS = 6
+NODES = 3
+
+
+def pids_of_nodes(server: Server) -> list[int]:
+    found = subprocess.run(
+        ["pgrep", "-P", str(server.pid)], capture_output=True, text=True, check=True
+    )
+    return [int(each) for each in found.stdout.split()]
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("number", "rounds", "acks"),
+    [
+        pytest.param(signal.SIGKILL, 4, 2_000, id="kill9"),
+        pytest.param(signal.SIGSTOP, 2, 2_000, id="frozen"),
+        pytest.param(signal.SIGKILL, 20, 10_000, id="kill9-long", marks=pytest.mark.long),
+        pytest.param(signal.SIGSTOP, 8, 10_000, id="frozen-long", marks=pytest.mark.long),
+    ],
+)
+def test_nothing_acked_is_lost_when_nodes_end_one_by_one(
+    *,
+    tmp_path: Path,
+    chance: random.Random,
+    report: Callable[[object], None],
+    number: int,
+    rounds: int,
+    acks: int,
+):
+    ledger = Ledger(chance.randbytes(8))
+    listen = {"kafka": "127.0.0.1:0"}
+    settings = {"nodes.silence": "1s"}
+    with start_server(tmp_path / "data", listen=listen, nodes=NODES, settings=settings) as server:
+        create_topic(server.kafka, "ledger", PARTITIONS)
+        loads = mixed_load(server.kafka, "ledger", PARTITIONS, ledger, seed=chance.randrange(10**6))
+        waits_s: list[float] = []
+        with running(loads):
+            for _ in range(rounds):
+                ledger.wait_for_acks(acks + chance.randrange(acks), ACKS_WITHIN)
+                os.kill(chance.choice(pids_of_nodes(server)), number)
+                began = time.monotonic()
+                ledger.wait_for_acks(acks, ACKS_WITHIN)
+                waits_s.append(time.monotonic() - began)
+        verdict = judge(server.kafka, "ledger", PARTITIONS, ledger)
+        report(f"{verdict}; {acks} acks after {', '.join(f'{wait:.2f}' for wait in waits_s)} s")
+        assert verdict.bad == {}, verdict.examples
+        assert verdict.acked >= rounds * acks
+        assert server.stop() == 0
