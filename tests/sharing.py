@@ -26,6 +26,7 @@ FULL = (
     "tests/node/test_secure.py",
     "tests/node/supervisor/test_nodes.py",
     "tests/node/supervisor/test_shared_settings.py",
+    "tests/node/supervisor/test_tubemq_nodes.py",
     "tests/node/test_serve",
     "tests/security/test_own_",
     "tests/security/test_users_cli.py",

@@ -52,10 +52,12 @@ async def web_token(settings: Settings, storage: Storage, metadata: MetadataWrit
     configured = settings.text("tubemq.web-token")
     path = storage.directory.path / WEB_TOKEN_FILE
     if configured:
-        path.unlink(missing_ok=True)  # it would be wrong
+        if storage.place.is_first:
+            path.unlink(missing_ok=True)  # it would be wrong
         return configured
     token = await _kept(storage, metadata, WEB_TOKEN_KEY, secrets.token_hex(WEB_TOKEN_BYTES))
-    _write(path, token)
+    if storage.place.is_first:
+        _write(path, token)
     return token
 
 
@@ -68,9 +70,12 @@ async def _kept(storage: Storage, metadata: MetadataWriter, key: str, new: str) 
         lambda: [PutSetting(key, new)],
         (SettingIs(key, None),),
         lambda: None,
-        on_conflict=ConcurrentChange("another start made it"),
+        on_conflict=ConcurrentChange("another node made it"),
     )
-    await metadata.write(made)
+    try:
+        await metadata.write(made)
+    except ConcurrentChange:  # another node starts for the first time, too
+        return storage.meta.state.settings[key]
     return new
 
 

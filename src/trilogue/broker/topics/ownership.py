@@ -44,6 +44,23 @@ class Ownership:
         """Whether this node owns everything."""
         return all(row.node_id == self._state.node_id for row in self._state.slots.values())
 
+    @property
+    def is_master(self) -> bool:
+        """Whether this node is TubeMQ's active master: the owner of the first slot."""
+        return self._state.owns(0)
+
+    @property
+    def master_id(self) -> int:
+        """The id of the node with TubeMQ's active master."""
+        return self._state.slots[0].node_id
+
+    def slots_by_node(self) -> dict[int, list[int]]:
+        """Return the slots of each node that owns any."""
+        found: dict[int, list[int]] = {}
+        for slot, row in self._state.slots.items():
+            found.setdefault(row.node_id, []).append(slot)
+        return found
+
     def partition_owner(self, partition_id: int) -> int:
         """Return the id of the node that serves a partition."""
         return self._state.slots[self._slot(partition_id)].node_id

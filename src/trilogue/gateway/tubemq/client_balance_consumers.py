@@ -29,7 +29,7 @@ from trilogue.gateway.tubemq.consumers import (
     lacks_proof,
     requires_signature,
 )
-from trilogue.gateway.tubemq.master import bad_request, parse_client_report
+from trilogue.gateway.tubemq.master import Master, bad_request
 from trilogue.gateway.tubemq.request_context import RequestContext
 from trilogue.wire.tubemq.errors import TubeCode
 from trilogue.wire.tubemq.master_pb2 import (
@@ -71,7 +71,7 @@ def _complete_registration(context: RequestContext) -> RegisterResponseM2CV2:
         node_id=node_id,
     )
     check_may_read(context, terms)
-    join_group(context, terms, claims=_reported_partitions(request.subRepInfo))
+    join_group(context, terms, claims=_reported_partitions(master, request.subRepInfo))
     response = RegisterResponseM2CV2(errCode=TubeCode.SUCCESS, errMsg=OK)
     _add_broker_info(context, response, request.subRepInfo.brokerConfigId)
     _add_ops_task(context, response)
@@ -91,7 +91,10 @@ def heartbeat(context: RequestContext) -> HeartResponseM2CV2:
     member = _member(context)
     master, reported = context.gateway.master, request.subRepInfo
     master.balances.heartbeat(
-        request.groupName, member.member_id, master.now_ms, report=_reported_partitions(reported)
+        request.groupName,
+        member.member_id,
+        master.now_ms,
+        report=_reported_partitions(master, reported),
     )
     response = HeartResponseM2CV2(errCode=TubeCode.SUCCESS, errMsg=OK)
     _add_broker_info(context, response, reported.brokerConfigId)
@@ -133,8 +136,8 @@ def _member(context: RequestContext) -> TubeMember:
     return member
 
 
-def _reported_partitions(reported: ClientSubRepInfo) -> set[TubePartition] | None:
-    return parse_client_report(reported.partSubInfo) if reported.reportSubInfo else None
+def _reported_partitions(master: Master, reported: ClientSubRepInfo) -> set[TubePartition] | None:
+    return master.parse_client_report(reported.partSubInfo) if reported.reportSubInfo else None
 
 
 def _add_broker_info(
@@ -144,7 +147,7 @@ def _add_broker_info(
 ) -> None:
     response.brokerConfigId = context.broker_checksum
     if known != response.brokerConfigId:
-        response.brokerConfigList.append(context.broker_info)
+        response.brokerConfigList.extend(context.broker_infos)
 
 
 def _add_ops_task(

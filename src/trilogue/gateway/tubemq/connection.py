@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from google.protobuf.message import Message
@@ -66,14 +66,14 @@ class TubeEndpoint:
         specs: Iterable[MethodSpec],
         frame_bytes: int,
         *,
-        refuses_requests: bool = False,
+        is_standby: Callable[[], bool] = lambda: False,
     ) -> None:
         self.gateway = gateway
         self.name = f"tubemq-{name}"
         self.specs = {spec.method.number: spec for spec in specs}
         self.services = SERVICES[name]
         self.frame_bytes_max = frame_bytes
-        self.refuses_requests = refuses_requests  # it is a standby
+        self.is_standby = is_standby  # whether it answers that another master is active
         self.requests: Counter[int] = Counter()  # accepted, by method
         self.connections: dict[TubeConnection, None] = {}
 
@@ -202,7 +202,7 @@ class TubeConnection(ClientConnection):
         if spec is None or request.service not in self.endpoint.services:
             self._send_failure(request, EXCEPTION, WRONG_SERVICE)
             return True
-        if self.endpoint.refuses_requests:
+        if self.endpoint.is_standby():
             self._send_failure(request, STANDBY, IS_STANDBY)
             return True
         self.endpoint.requests[request.method] += 1

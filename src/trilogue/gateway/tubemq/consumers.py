@@ -133,7 +133,7 @@ def heartbeat(context: RequestContext) -> HeartResponseM2C:
             _release_held_gets(context)
         response.event.CopyFrom(
             master.encode_event(
-                request.groupName, request.clientId, pulse.event, context.broker_info
+                request.groupName, request.clientId, pulse.event, tls=context.connection.is_tls
             )
         )
     _add_flow_control(context, response)

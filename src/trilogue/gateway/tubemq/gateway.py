@@ -37,12 +37,13 @@ class TubeGateway(TubeGatewayContext):
         **dependencies: Unpack[GatewayDependencies],
     ) -> None:
         super().__init__(settings=settings, authentication=authentication, **dependencies)
+        ownership = self.broker.cluster.ownership
         self.master_endpoint = TubeEndpoint(
             self,
             "master",
             methods.MASTER,
             settings.request_bytes_max,
-            refuses_requests=settings.standby,
+            is_standby=lambda: settings.standby or not ownership.is_master,
         )
         self.broker_endpoint = TubeEndpoint(
             self, "broker", methods.BROKER, settings.frame_bytes_max

@@ -7,21 +7,18 @@ from typing import NamedTuple, Unpack
 from trilogue.broker.access.authorizer import Resource, ResourceKind
 from trilogue.broker.errors import UnknownTopic
 from trilogue.broker.names import format_tubemq
+from trilogue.broker.topics.partition import Partition
 from trilogue.broker.topics.topic import Topic
 from trilogue.broker.tubemq.flow_control import NO_RULES, FlowRules, merge_rules
 from trilogue.gateway.connection import InFlightLimits
 from trilogue.gateway.dependencies import GatewayDependencies, ProtocolGateway
 from trilogue.gateway.tubemq.authentication import Authentication, Role
+from trilogue.gateway.tubemq.broker_map import BrokerMap
 from trilogue.gateway.tubemq.held_gets import HeldGets
-from trilogue.gateway.tubemq.master import (
-    BROKER_ID,
-    Master,
-    ProducerRegistry,
-    digest63,
-    find_topic,
-)
+from trilogue.gateway.tubemq.master import Master, ProducerRegistry, digest63, find_topic
 from trilogue.gateway.tubemq.message_reader import Filters, filters_of
 from trilogue.gateway.tubemq.settings import MIB, TubeSettings
+from trilogue.wire.tubemq.text_fields import TopicInfo
 
 SLACK = 10 << 10  # bytes that real brokers accept beyond a topic's largest message
 CACHED_MAX = 1_000  # filters, and merged flow control rules
@@ -31,6 +28,7 @@ class PublishTarget(NamedTuple):
     """A topic by the name that clients use, with what a send checks."""
 
     topic: Topic
+    partitions: tuple[Partition, ...]  # of this node's broker, by their ids
     resource: Resource  # by its canonical name, for the authorizer
     data_bytes_max: int
     accepts_publish: bool
@@ -61,8 +59,10 @@ class TubeGatewayContext(ProtocolGateway):
         )
         self.producers = ProducerRegistry(settings)
         self.held_gets = HeldGets(settings.hold_s)
+        self.brokers = BrokerMap(self.broker.cluster, self.broker_address)
         self.master = Master(
             self.broker,
+            self.brokers,
             settings,
             monotonic_ms=lambda: self.monotonic_ms,
         )
@@ -103,6 +103,7 @@ class TubeGatewayContext(ProtocolGateway):
             self._targets.clear()
         target = self._targets[spelled] = PublishTarget(
             topic,
+            tuple(topic.local_partitions),
             Resource(ResourceKind.TOPIC, str(topic.name)),
             self.broker.rules.message_size_max(topic) + SLACK,
             self.accepts_publish(topic),
@@ -164,17 +165,15 @@ class TubeGatewayContext(ProtocolGateway):
             return self.tls_advertised()
         return self.advertised()
 
-    def broker_info(self, *, tls: bool = False) -> str:
-        """Return `brokerId:host:port`."""
-        host, port = self.broker_address(tls=tls)
-        return f"{BROKER_ID}:{host}:{port}"
+    def broker_infos(self, *, tls: bool = False) -> list[str]:
+        """Return `brokerId:host:port` of each broker."""
+        return [str(each) for each in self.brokers.brokers(tls=tls).values()]
 
     def broker_checksum(self, *, tls: bool = False) -> int:
-        """Return a number that identifies that address, also over restarts; not negative."""
-        return digest63(self.broker_info(tls=tls))
+        """Return a number that identifies these addresses, also over restarts; not negative."""
+        return digest63("\n".join(self.broker_infos(tls=tls)))
 
     def topic_info(self, topic: Topic) -> str:
         """Return `topic#brokerId:partitions:stores#largest message`, for producers."""
         size = self.broker.rules.message_size_max(topic)
-        name = format_tubemq(topic.name)
-        return f"{name}#{BROKER_ID}:{len(topic.partitions)}:1#{size}"
+        return str(TopicInfo(format_tubemq(topic.name), self.brokers.hostings(topic), size))

@@ -43,7 +43,7 @@ LITTLE_BYTES: Final = 256 << 10  # with filters, a read below that brings little
 END_OF_DATA: Final = "The request offset reached maxOffset!"
 TOO_FAST: Final = "RpcServer consume speed limit!"
 CLOSED: Final = (
-    "[Partition Closed] Partition has been closed, for topic={},partitionId={} of Broker=1"
+    "[Partition Closed] Partition has been closed, for topic={},partitionId={} of Broker={}"
 )
 REMOVED: Final = "the registration was removed meanwhile"
 BUSY: Final = "the partition is being read for an earlier request"
@@ -90,6 +90,7 @@ def _check_registration(
     """
     client_id, group = request.clientId, request.groupName
     index = request.partitionId
+    broker_id = context.gateway.brokers.own_id
     admit(context, None)
     registration = find_registration(context, request.topicName, index, group)
     if registration is None:
@@ -97,7 +98,8 @@ def _check_registration(
     if registration.client_id != client_id:
         raise TubeRequestError(
             TubeCode.DUPLICATE_PARTITION,
-            f"[Duplicated Request] Partition={group}:{request.topicName}:{index} of Broker=1 "
+            f"[Duplicated Request] Partition={group}:{request.topicName}:{index} "
+            f"of Broker={broker_id} "
             f"has been consumed by {registration.client_id};Current consumer {client_id}",
         )
     target = context.gateway.find_target(request.topicName)
@@ -105,7 +107,9 @@ def _check_registration(
     context.check_access(Operation.READ, *target.resource)
     context.check_access(Operation.READ, ResourceKind.GROUP, group)  # whose position it moves
     if not context.gateway.broker.rules.accepts_subscribe(topic):
-        raise TubeRequestError(TubeCode.FORBIDDEN, CLOSED.format(request.topicName, index))
+        raise TubeRequestError(
+            TubeCode.FORBIDDEN, CLOSED.format(request.topicName, index, broker_id)
+        )
     check_consume_rules(context.gateway.broker, group, topic.name, registration.filters)
     return registration, target.resource
 

@@ -6,8 +6,8 @@ Consumers name partitions in three spellings:
                                   <->  1:topic:number                             required offsets
                                   <->  topic#1:number,1:number                    reports of V2
 
-There is one broker, number 1, whose partition numbers are those of the topics. Partitions of other
-brokers, and of names that cannot exist, are ignored.
+The broker is number 1 in these; broker_map.py has all brokers and where partitions are. Partitions
+of brokers that do not exist, and of names that cannot exist, are ignored.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from trilogue.broker.tubemq.group_terms import GroupTerms
 from trilogue.broker.tubemq.rebalance_events import RebalanceEvent
 from trilogue.gateway.connection import MultiplexedConnection
 from trilogue.gateway.tubemq.authentication import NO_PROOF
+from trilogue.gateway.tubemq.broker_map import BrokerMap
 from trilogue.gateway.tubemq.errors import TubeRequestError
 from trilogue.gateway.tubemq.event_codes import KIND_CODES
 from trilogue.gateway.tubemq.sessions import ClientSessions
@@ -42,9 +43,7 @@ from trilogue.wire.tubemq.errors import TubeCode
 from trilogue.wire.tubemq.master_pb2 import EventProto
 from trilogue.wire.tubemq.text_fields import (
     SUBSCRIBABLE,
-    BrokerInfo,
     Condition,
-    Hosting,
     Partition,
     Subscription,
     TopicMeta,
@@ -58,7 +57,6 @@ DENIAL_CODES = {
     DenialReason.GROUP_FORBIDDEN: TubeCode.GROUP_FORBIDDEN,
     DenialReason.CONTENT_FORBIDDEN: TubeCode.CONTENT_FORBIDDEN,
 }
-BROKER_ID = 1
 NOT_SUBSCRIBABLE = 0
 EPOCH_SHIFT = 32  # rebalance ids grow with the node's epoch
 INT63 = (1 << 63) - 1
@@ -170,6 +168,7 @@ class Master:
     def __init__(
         self,
         broker: Broker,
+        brokers: BrokerMap,
         settings: TubeSettings,
         *,
         monotonic_ms: Callable[[], int],
@@ -184,6 +183,7 @@ class Master:
         self.pending = PendingRegistrations(2 * settings.consumer_timeout_s)
         self._monotonic_ms = monotonic_ms
         self._broker = broker
+        self._brokers = brokers
         self._cluster = cluster
         self._rules = broker.rules
         self._registrations = broker.registrations
@@ -213,23 +213,21 @@ class Master:
     # -- what responses contain
 
     def encode_event(
-        self, group: str, member_id: str, event: RebalanceEvent, broker_info: str
+        self, group: str, member_id: str, event: RebalanceEvent, *, tls: bool
     ) -> EventProto:
         """Return an event for a response; its status is left out, as real masters do."""
-        broker = BrokerInfo.parse(broker_info)
+        brokers = self._brokers.brokers(tls=tls)
+        listed = []
+        for part in event.parts:
+            location = self._brokers.locate(part.topic, part.number)
+            broker = None if location is None else brokers.get(location[0])
+            if location is not None and broker is not None:
+                partition = Partition(broker, format_tubemq(part.topic), location[1])
+                listed.append(str(Subscription(member_id, group, partition)))
         return EventProto(
             rebalanceId=event.rebalance_id,
             opType=KIND_CODES[event.kind],
-            subscribeInfo=[
-                str(
-                    Subscription(
-                        member_id,
-                        group,
-                        Partition(broker, format_tubemq(part.topic), part.number),
-                    )
-                )
-                for part in event.parts
-            ],
+            subscribeInfo=listed,
         )
 
     def describe_topics(self, group: str, terms: GroupTerms) -> tuple[int, list[str]]:
@@ -241,9 +239,9 @@ class Master:
                 readable = self._rules.accepts_subscribe(topic) and not self._is_denied(
                     group, terms, name
                 )
-                hosting = Hosting(BROKER_ID, len(topic.partitions))
                 status = SUBSCRIBABLE if readable else NOT_SUBSCRIBABLE
-                metas.append(str(TopicMeta(format_tubemq(name), ((hosting, status),))))
+                hostings = tuple((each, status) for each in self._brokers.hostings(topic))
+                metas.append(str(TopicMeta(format_tubemq(name), hostings)))
         return digest63("\n".join(metas)), metas
 
     # -- what requests contain
@@ -311,8 +309,9 @@ class Master:
                     "[Parameter error] wrong offset reset for unsubscribed topic: "
                     f"reset item is {key}"
                 )
-            if key.broker_id == BROKER_ID:
-                found[TubePartition(topic, key.partition_id)] = offset
+            number = self._brokers.find_number(topic, key.broker_id, key.partition_id)
+            if number is not None:
+                found[TubePartition(topic, number)] = offset
         return found
 
     def parse_owned_partitions(self, texts: Sequence[str]) -> set[TubePartition]:
@@ -325,9 +324,22 @@ class Master:
                 partition = Subscription.parse(text).partition
             except WireError as error:
                 raise bad_request(str(error)) from error
-            _add_partition(
+            self._add_partition(
                 found, names, partition.broker.broker_id, partition.topic, partition.partition_id
             )
+        return found
+
+    def parse_client_report(self, texts: Sequence[str]) -> set[TubePartition]:
+        """Parse partSubInfo of V2, `topic#1:0,1:1`: the partitions that a consumer has."""
+        _check_partition_count(sum(1 + text.count(",") for text in texts))
+        found: set[TubePartition] = set()
+        names: dict[str, TopicName | None] = {}
+        try:
+            for text in texts:
+                for key in parse_held(text):
+                    self._add_partition(found, names, key.broker_id, key.topic, key.partition_id)
+        except WireError as error:
+            raise bad_request(str(error)) from error
         return found
 
     def mark_returned(self, group: str, member_id: str) -> None:
@@ -342,6 +354,23 @@ class Master:
             check_consume_rules(self._broker, group, topic, terms.filters.get(topic, ()))
 
     # -- inside
+
+    def _add_partition(
+        self,
+        found: set[TubePartition],
+        names: dict[str, TopicName | None],
+        broker_id: int,
+        spelled: str,
+        partition_id: int,
+    ) -> None:
+        if spelled not in names:
+            names[spelled] = _parse_topic_name(spelled)
+        topic = names[spelled]
+        if topic is None:
+            return
+        number = self._brokers.find_number(topic, broker_id, partition_id)
+        if number is not None:
+            found.add(TubePartition(topic, number))
 
     def _is_denied(self, group: str, terms: GroupTerms, topic: TopicName) -> bool:
         filters = terms.filters.get(topic, ())
@@ -372,9 +401,11 @@ class Master:
     def _on_start_offsets(self, group: str, starts: Mapping[TubePartition, int]) -> None:
         for part, offset in starts.items():
             topic = self._cluster.find_topic(part.topic)
-            if topic is not None and part.number < len(topic.partitions):
-                partition_id = topic.partitions[part.number].partition_id
-                self._registrations.begin_at(partition_id, group, offset)
+            if topic is None or part.number >= len(topic.partitions):
+                continue
+            partition = topic.partitions[part.number]
+            if not partition.is_remote:  # its broker gets the offset from the consumer
+                self._registrations.begin_at(partition.partition_id, group, offset)
 
 
 def bad_request(text: str) -> TubeRequestError:
@@ -407,38 +438,10 @@ def digest63(text: str) -> int:
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big") & INT63
 
 
-def parse_client_report(texts: Sequence[str]) -> set[TubePartition]:
-    """Parse partSubInfo of V2, `topic#1:0,1:1`: the partitions of a client-balanced consumer."""
-    _check_partition_count(sum(1 + text.count(",") for text in texts))
-    found: set[TubePartition] = set()
-    names: dict[str, TopicName | None] = {}
-    try:
-        for text in texts:
-            for key in parse_held(text):
-                _add_partition(found, names, key.broker_id, key.topic, key.partition_id)
-    except WireError as error:
-        raise bad_request(str(error)) from error
-    return found
-
-
 def _check_partition_count(count: int) -> None:
     """Check the count before any is parsed, so that no request blocks the loop."""
     if count > PARTS_MAX:
         raise bad_request(f"a consumer may have {PARTS_MAX} partitions")
-
-
-def _add_partition(
-    found: set[TubePartition],
-    names: dict[str, TopicName | None],
-    broker_id: int,
-    spelled: str,
-    number: int,
-) -> None:
-    if spelled not in names:
-        names[spelled] = _parse_topic_name(spelled)
-    topic = names[spelled]
-    if topic is not None and broker_id == BROKER_ID:
-        found.add(TubePartition(topic, number))
 
 
 def _parse_topic_name(spelled: str) -> TopicName | None:

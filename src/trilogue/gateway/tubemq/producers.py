@@ -52,7 +52,7 @@ def register(context: RequestContext) -> Message:
         errCode=TubeCode.SUCCESS,
         errMsg=OK,
         brokerCheckSum=context.broker_checksum,
-        brokerInfos=[context.broker_info],
+        brokerInfos=context.broker_infos,
         authorizedInfo=gateway.authentication.authorized_info(context.principal, client_id),
         appdConfig=_config(gateway, request),
     )
@@ -81,7 +81,7 @@ def heartbeat(context: RequestContext) -> Message:
         appdConfig=_config(gateway, request),
     )
     if request.brokerCheckSum != checksum:
-        response.brokerInfos.append(context.broker_info)
+        response.brokerInfos.extend(context.broker_infos)
     if gateway.authentication.needs_signature(
         Role.PRODUCER, context.connection, client_id, request.authInfo
     ):

@@ -58,12 +58,12 @@ def _register(context: RequestContext, request: RegisterRequestC2B) -> Message |
     partition = _find_readable_partition(context, request)
     now_ms = gateway.monotonic_ms
     registrations = gateway.broker.registrations
+    where = f"{gateway.brokers.own_id}#{group}:{request.topicName}:{request.partitionId}"
     other = registrations.occupant(partition.partition_id, group, request.clientId, now_ms)
     if other:
         raise TubeRequestError(
             TubeCode.PARTITION_OCCUPIED,
-            f"[Duplicated Register] Partition 1#{group}:{request.topicName}:{request.partitionId} "
-            f"has been registered by {other}",
+            f"[Duplicated Register] Partition {where} has been registered by {other}",
         )
     registration, promise = registrations.register(
         partition,
@@ -93,7 +93,8 @@ def _find_readable_partition(context: RequestContext, request: RegisterRequestC2
     """Return the partition to register; raises where the consumer may not read it."""
     gateway, group, index = context.gateway, request.groupName, request.partitionId
     admit(context, request.authInfo if request.HasField("authInfo") else None)
-    topic = gateway.find_target(request.topicName).topic
+    target = gateway.find_target(request.topicName)
+    topic, partitions = target.topic, target.partitions
     context.check_access(Operation.READ, ResourceKind.TOPIC, topic.name)
     context.check_access(Operation.READ, ResourceKind.GROUP, group)
     if not gateway.broker.rules.accepts_subscribe(topic):
@@ -101,13 +102,13 @@ def _find_readable_partition(context: RequestContext, request: RegisterRequestC2
             TubeCode.PARTITION_NOT_SUBSCRIBABLE, f"topic {request.topicName} is not read now"
         )
     check_consume_rules(gateway.broker, group, topic.name, tuple(request.filterCondStr))
-    if not 0 <= index < len(topic.partitions):
+    if not 0 <= index < len(partitions):
         raise TubeRequestError(
             TubeCode.INTERNAL_ERROR,
             f"Register broker failure!, exception is Wrong partition value {index},"
-            f"valid partitions in (0,{len(topic.partitions) - 1})",
+            f"valid partitions in (0,{len(partitions) - 1})",
         )
-    return topic.partitions[index]
+    return partitions[index]
 
 
 def _unregister(context: RequestContext, request: RegisterRequestC2B) -> Message | None:
@@ -225,10 +226,10 @@ def find_registration(
 def find_partition(context: RequestContext, topic_name: str, index: int) -> Partition | None:
     """Return the partition of this number; None where there is none."""
     try:
-        topic = context.gateway.find_target(topic_name).topic
+        partitions = context.gateway.find_target(topic_name).partitions
     except UnknownTopic:
         return None
-    return topic.partitions[index] if 0 <= index < len(topic.partitions) else None
+    return partitions[index] if 0 <= index < len(partitions) else None
 
 
 def _check_name(context: RequestContext, what: str, name: str) -> None:

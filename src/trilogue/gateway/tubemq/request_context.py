@@ -137,13 +137,13 @@ class RequestContext:
             raise AccessDenied(operation, Resource(kind, text))
 
     @property
-    def broker_info(self) -> str:
-        """`brokerId:host:port` of the broker, with TLS for a client that came with it."""
-        return self.gateway.broker_info(tls=self.connection.is_tls)
+    def broker_infos(self) -> list[str]:
+        """`brokerId:host:port` of each broker, with TLS for a client that came with it."""
+        return self.gateway.broker_infos(tls=self.connection.is_tls)
 
     @property
     def broker_checksum(self) -> int:
-        """The number that identifies that address."""
+        """The number that identifies these addresses."""
         return self.gateway.broker_checksum(tls=self.connection.is_tls)
 
     def finish(self) -> None:

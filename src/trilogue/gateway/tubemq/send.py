@@ -42,7 +42,7 @@ def append_message(connection: ClientConnection, request: RpcRequest) -> None:
     try:
         principal = _authenticate(connection, sent) if gateway.guards_sends else ANONYMOUS
         target = gateway.find_target(sent.topic)
-        partitions = target.topic.partitions
+        partitions = target.partitions
         index = sent.partition_id
         if not 0 <= index < len(partitions):
             raise UnknownTopic(

@@ -7,12 +7,7 @@ from trilogue.log.directory import FIRST_NODE
 from trilogue.node.addresses import Address, parse_address
 from trilogue.node.errors import WRONG_SETTING, StartError
 from trilogue.node.listeners import OFF
-from trilogue.node.settings.table import (
-    ALL_LISTENERS,
-    BY_KEY,
-    TUBEMQ_LISTENERS,
-    Settings,
-)
+from trilogue.node.settings.table import ALL_LISTENERS, BY_KEY, Settings
 
 PORTS_APART = 100  # of the same listener of two nodes
 PORT_MAX = 65_535
@@ -26,9 +21,7 @@ def node_settings(settings: Settings, node_id: int) -> Settings:
         changes["access.audit-log"] = f"{audit_log}.node-{node_id}"
     for name in ALL_LISTENERS:
         key, advertise = f"listen.{name}", f"advertise.{name}"
-        if name in TUBEMQ_LISTENERS:
-            changes[key] = OFF
-        elif settings.text(key) != OFF:
+        if settings.text(key) != OFF:
             changes[key] = _moved(settings, key, node_id)
             if advertise in BY_KEY and settings.text(advertise):
                 changes[advertise] = _moved(settings, advertise, node_id)

@@ -35,7 +35,7 @@ from trilogue.gateway.http.tubemq.web_api_request import (
     master_response,
     run_item,
 )
-from trilogue.gateway.tubemq.master import BROKER_ID
+from trilogue.gateway.tubemq.broker_map import BROKER_ID
 
 TEXT = {True: "true", False: "false"}
 

@@ -94,16 +94,16 @@ def query_group_detail(request: WebApiRequest) -> Answer:
 
 
 def _describe_member(request: WebApiRequest, member: TubeMemberView) -> Answer:
-    address = request.gateway.broker_info()
-    parts = [
-        {
-            "partId": part.number,
-            "brokerAddr": address,
-            "topicName": format_tubemq(part.topic),
-        }
-        for part in member.parts
-        if request.shows_topic(part.topic)
-    ]
+    directory = request.gateway.brokers
+    brokers = directory.brokers()
+    parts = []
+    for part in member.parts:
+        location = directory.locate(part.topic, part.number)
+        if location is not None and request.shows_topic(part.topic):
+            broker_id, partition_id = location
+            address = str(brokers.get(broker_id, ""))
+            name = format_tubemq(part.topic)
+            parts.append({"partId": partition_id, "brokerAddr": address, "topicName": name})
     return {
         "consumerId": member.member_id,
         "receivedFrom": member.host,

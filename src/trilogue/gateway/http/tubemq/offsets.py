@@ -31,7 +31,7 @@ from trilogue.gateway.http.tubemq.web_api_request import (
     format_date,
     parse_topic_name,
 )
-from trilogue.gateway.tubemq.master import BROKER_ID
+from trilogue.gateway.tubemq.broker_map import BROKER_ID
 
 NO_TOPIC = "Invalid parameter: not found the topicName configure!"
 NO_PARTITION = "Invalid parameter: not found the store by topicName!"

@@ -154,6 +154,10 @@ def build_tubemq_app(gateway: TubeGateway, token: str) -> ASGIApp:
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         http_request = Request(scope, receive)
+        location = _find_master(gateway, http_request)
+        if location:
+            await Response(b"", 307, {**HEADERS, "location": location})(scope, receive, send)
+            return
         status, answer = 200, Answer()
         try:
             answer = await _respond(gateway, token, http_request)
@@ -173,6 +177,15 @@ def build_tubemq_app(gateway: TubeGateway, token: str) -> ASGIApp:
         await response(scope, receive, send)
 
     return app
+
+
+def _find_master(gateway: TubeGateway, request: Request) -> str:
+    """Return the URL of a request to a master at the node of the active one; empty: it is here."""
+    ownership = gateway.broker.cluster.ownership
+    if request.url.path != MASTER_PATH or ownership.is_master:
+        return ""
+    address = ownership.listeners(ownership.master_id).get(request.url.scheme)
+    return str(request.url.replace(netloc=address)) if address else ""
 
 
 async def _respond(gateway: TubeGateway, token: str, http_request: Request) -> Answer:

@@ -26,7 +26,7 @@ from trilogue.gateway.http.tubemq.web_api_request import (
     format_date,
     master_response,
 )
-from trilogue.gateway.tubemq.master import BROKER_ID
+from trilogue.gateway.tubemq.broker_map import BROKER_ID
 
 NORMAL, SOFT_DELETED = 0, 1
 CONDITION_OFF, CONDITION_ON = 0, 2

@@ -49,7 +49,7 @@ from trilogue.gateway.http.tubemq.web_api_request import (
     for_request,
     run_item,
 )
-from trilogue.gateway.tubemq.master import BROKER_ID
+from trilogue.gateway.tubemq.broker_map import BROKER_ID
 
 POLICY = re.compile(r"delete,([0-9]{1,9})([smh]?)")
 UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "": 3_600_000}

@@ -30,8 +30,8 @@ from trilogue.broker.names import TopicName, is_tubemq_name, parse_tubemq
 from trilogue.broker.topics.topic import Topic
 from trilogue.broker.tubemq.group_rules import ChangeStamp, GroupRules, check_group
 from trilogue.gateway.http.administration import AuthorizedRequest
+from trilogue.gateway.tubemq.broker_map import BROKER_ID
 from trilogue.gateway.tubemq.gateway import TubeGateway
-from trilogue.gateway.tubemq.master import BROKER_ID
 
 NOT_FOUND, EXISTS, UNCHANGED, NOT_NOW, BAD_VALUE = 401, 402, 403, 406, 407  # of one of several
 REFUSED = 400
