@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.meta.samples import segment, topic
+from tests.postgres import PostgresServer
 from tests.waiting import run_ready_tasks
 from trilogue.log.errors import StorageFailed
 from trilogue.log.segments.manifest import ManifestTopic, PartitionRange
@@ -61,12 +62,23 @@ def sqlite(directory: Path) -> Meta:
     return SqliteMeta.open(directory / "meta.sqlite", create=True, new_cluster_id=lambda: CLUSTER)
 
 
+def postgres(url: str) -> Meta:
+    from trilogue.meta.postgres import PostgresMeta
+
+    return PostgresMeta.open(url, new_cluster_id=lambda: CLUSTER)
+
+
 STORES: list[Callable[[Path], Meta]] = [memory, sqlite]
+POSTGRES = "postgres"
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture(params=[*STORES, POSTGRES])
 def meta(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Meta]:
-    store: Meta = request.param(tmp_path)
+    if request.param == POSTGRES:
+        server: PostgresServer = request.getfixturevalue("postgres_server")
+        store = postgres(server.emptied_database())
+    else:
+        store = request.param(tmp_path)
     yield store
     store.close()
 
@@ -443,6 +455,7 @@ def test_manifest_contains_topics_partitions_and_segments(meta: Meta):
 # ── any commits at all ────────────────────────────────────────────────────────────────────────
 
 names = st.sampled_from(["a", "b", "c"])
+texts = st.text(st.characters(exclude_characters="\0"), max_size=2)  # NUL: not in PostgreSQL
 ids = st.integers(0, 4)
 ops = st.one_of(
     st.builds(
@@ -462,7 +475,7 @@ ops = st.one_of(
     st.builds(DeleteSnapshot, st.binary(max_size=1)),
     st.builds(SetFlushedThrough, ids),
     st.builds(AllocateIds, names, ids),
-    st.builds(PutSetting, names, st.text(max_size=2)),
+    st.builds(PutSetting, names, texts),
     st.builds(DeleteSetting, names),
 )
 checks = st.one_of(
@@ -472,6 +485,8 @@ checks = st.one_of(
     st.builds(SettingIs, names, st.none() | st.text(max_size=1)),
 )
 commits = st.lists(st.tuples(st.lists(ops, max_size=4), st.lists(checks, max_size=1)), max_size=12)
+no_empty_commits = commits.map(lambda drawn: [each for each in drawn if each[0]])
+"""Where several nodes share a store, a change of nothing only waits for those of others."""
 
 
 @settings(deadline=None, max_examples=60)
@@ -479,6 +494,29 @@ commits = st.lists(st.tuples(st.lists(ops, max_size=4), st.lists(checks, max_siz
 def test_sqlite_does_what_memory_does(tmp_path_factory: pytest.TempPathFactory, commits: list):
     directory = tmp_path_factory.mktemp("meta")
     stores = [memory(directory), sqlite(directory)]
+
+    assert_same(stores, commits)
+
+    again = SqliteMeta.open(directory / "meta.sqlite")
+    again.close()
+    assert_same_rows(again, stores[0])
+
+
+@settings(deadline=None, max_examples=20)
+@given(no_empty_commits)
+def test_postgres_does_what_memory_does(postgres_server: PostgresServer, commits: list):
+    url = postgres_server.emptied_database()
+    reference = MemoryMeta(CLUSTER)
+
+    assert_same([reference, postgres(url)], commits)
+
+    again = postgres(url)
+    again.close()
+    assert_same_rows(again, reference)
+
+
+def assert_same(stores: list[Meta], commits: list) -> None:
+    """All stores give the same answers to the changes, and have the same state; closes them."""
 
     async def run(meta: Meta) -> list[object]:
         waiting = [meta.write(ops, checks) for ops, checks in commits]
@@ -494,8 +532,8 @@ def test_sqlite_does_what_memory_does(tmp_path_factory: pytest.TempPathFactory, 
     assert snapshots[0] == snapshots[1]
     assert stores[0].state == stores[1].state
 
-    again = SqliteMeta.open(directory / "meta.sqlite")
-    again.close()
+
+def assert_same_rows(again: Meta, reference: Meta) -> None:
     for table in ("topics", "topic_keys", "partitions", "segments", "settings"):
-        assert getattr(again.state, table) == getattr(stores[0].state, table)
-    assert again.state.flushed_through == stores[0].state.flushed_through
+        assert getattr(again.state, table) == getattr(reference.state, table)
+    assert again.state.flushed_through == reference.state.flushed_through

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.meta.samples import segment, topic
-from trilogue.meta import sqlite
+from tests.postgres import PostgresServer
+from trilogue.meta import queued_meta, sqlite
 from trilogue.meta.change_log import differences
 from trilogue.meta.errors import Fenced, PreconditionFailed
 from trilogue.meta.operations import (
@@ -29,19 +30,29 @@ from trilogue.meta.operations import (
     SlotRow,
     TopicAbsent,
 )
+from trilogue.meta.queued_meta import QueuedMeta
 from trilogue.meta.sqlite import SqliteMeta
 from trilogue.meta.state import Write
 
-Open = Callable[[int], SqliteMeta]
+Open = Callable[[int], QueuedMeta]
 
 
-@pytest.fixture
-def open_node(tmp_path: Path) -> Iterator[Open]:
-    opened: list[SqliteMeta] = []
+@pytest.fixture(params=["sqlite", "postgres"])
+def open_node(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
+    opened: list[QueuedMeta] = []
+    url = ""
+    if request.param == "postgres":
+        server: PostgresServer = request.getfixturevalue("postgres_server")
+        url = server.emptied_database()
 
-    def open_meta(node_id: int) -> SqliteMeta:
+    def open_meta(node_id: int) -> QueuedMeta:
         path = tmp_path / "meta.sqlite"
-        meta = SqliteMeta.open(path, create=not path.exists(), node_id=node_id, shared=True)
+        if url:
+            from trilogue.meta.postgres import PostgresMeta
+
+            meta: QueuedMeta = PostgresMeta.open(url, node_id=node_id)
+        else:
+            meta = SqliteMeta.open(path, create=not path.exists(), node_id=node_id, shared=True)
         opened.append(meta)
         return meta
 
@@ -51,14 +62,14 @@ def open_node(tmp_path: Path) -> Iterator[Open]:
 
 
 @contextmanager
-def following(meta: SqliteMeta) -> Iterator[list[Write]]:
+def following(meta: QueuedMeta) -> Iterator[list[Write]]:
     """What a node is called back with."""
     seen: list[Write] = []
     meta.follow(seen.extend)
     yield seen
 
 
-async def until_equal(first: SqliteMeta, second: SqliteMeta) -> None:
+async def until_equal(first: QueuedMeta, second: QueuedMeta) -> None:
     """Wait until a node without notification has seen the changes of the first."""
     moved = asyncio.Event()
     before = second.on_followed
@@ -115,7 +126,7 @@ def test_preconditions_hold_against_what_others_wrote(open_node: Open):
 def test_increments_of_many_nodes_lose_none(open_node: Open):
     nodes = [open_node(number) for number in (1, 2, 3)]
 
-    async def count(meta: SqliteMeta, times: int) -> None:
+    async def count(meta: QueuedMeta, times: int) -> None:
         while times:
             await meta.catch_up()
             before = meta.state.settings.get("n")
@@ -163,7 +174,7 @@ def test_each_node_counts_its_own_journal(open_node: Open):
 def test_a_second_process_of_a_node_fences_the_first_and_no_other(open_node: Open):
     first, other, again = open_node(1), open_node(2), open_node(1)
 
-    async def write(meta: SqliteMeta) -> object:
+    async def write(meta: QueuedMeta) -> object:
         fence = Fence(meta.state.node_id, meta.state.node_epoch)
         return await meta.write([PutSetting("by", str(fence))], (), fence)
 
@@ -192,9 +203,11 @@ def test_an_idle_node_notices_its_successor(open_node: Open):
 def test_a_node_that_was_far_behind_reads_all_rows(
     open_node: Open, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(sqlite, "CHANGES_KEPT", 3)
+    monkeypatch.setattr(queued_meta, "CHANGES_KEPT", 3)
     monkeypatch.setattr(sqlite, "POLL_S", 3_600)
     first, second = open_node(1), open_node(2)
+    if not isinstance(second, SqliteMeta):  # it reads nothing when it is idle
+        monkeypatch.setattr(second, "_idle", second._announced.wait)  # type: ignore[attr-defined]
 
     async def fall_behind() -> list[Write]:
         with following(second) as seen:

@@ -35,7 +35,8 @@ from trilogue.meta.operations import (
     PutTopic,
     SlotRow,
 )
-from trilogue.meta.sqlite import WAITING_MAX, SqliteMeta
+from trilogue.meta.queued_meta import WAITING_MAX
+from trilogue.meta.sqlite import SqliteMeta
 
 ROOT = Path(__file__).parent.parent.parent
 

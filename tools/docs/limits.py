@@ -46,7 +46,8 @@ from trilogue.log.segments.segment import BLOCK_TARGET
 from trilogue.log.segments.segment_reader import HANDLES_MAX
 from trilogue.log.tail.chunks import POOL_BYTES
 from trilogue.meta.operations import OPS_MAX
-from trilogue.meta.sqlite import SIZE_MAX, WAITING_MAX
+from trilogue.meta.queued_meta import WAITING_MAX
+from trilogue.meta.sqlite import SIZE_MAX
 from trilogue.node.settings.sources import CONFIG_SIZE_LIMIT
 from trilogue.node.settings.table import BY_KEY
 

@@ -28,3 +28,11 @@ class TooManyChanges(MetaError):
 
 class Fenced(MetaError):
     """A newer owner of the data exists; this one may not write any more."""
+
+
+class Unavailable(MetaError):
+    """The store cannot be reached: nothing of this change was written."""
+
+
+class OutcomeUnknown(MetaError):
+    """The store has not answered yet: the change may come to be, and shows then."""

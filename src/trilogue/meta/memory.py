@@ -56,6 +56,11 @@ class MemoryMeta:
                 self._snapshots[key] = value
         return ChangeResult(made.version, tuple(made.blocks))
 
+    @property
+    def unavailable_s(self) -> float:
+        """Memory is always there."""
+        return 0.0
+
     def allocate(self, kind: str) -> int:
         """Return one id."""
         if not self._ids.available(kind) and kind in ID_BLOCKS:

@@ -21,7 +21,7 @@ from trilogue.meta.state import MetaState
 
 
 class Meta(ManifestStore, Protocol):
-    """A store of metadata. MemoryMeta and SqliteMeta are stores; PostgreSQL may be one."""
+    """A store of metadata: MemoryMeta, SqliteMeta, PostgresMeta."""
 
     @property
     def state(self) -> MetaState:
@@ -40,8 +40,13 @@ class Meta(ManifestStore, Protocol):
         """Make a change durable and then visible in `state`; or raise, and nothing happened.
 
         Changes take effect in the order of the calls. If the caller is cancelled while it waits,
-        the change goes on.
+        the change goes on. A store that is reached by a network waits until it is there again:
+        who cannot wait looks at `unavailable_s`, and may stop to wait (OutcomeUnknown).
         """
+
+    @property
+    def unavailable_s(self) -> float:
+        """For how many seconds the store has not been reachable; 0 if it is."""
 
     def allocate(self, kind: str) -> int:
         """Return the next id of a durable block; the block after it is reserved in time."""

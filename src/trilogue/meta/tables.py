@@ -1,4 +1,4 @@
-"""The tables of the SQLite store: one for each dict of `MetaState`, and the snapshots.
+"""The tables of SQLite and PostgreSQL: one for each dict of `MetaState`, and the snapshots.
 
 ```
  identity    cluster_id                             fixed
@@ -24,9 +24,9 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
-from typing import Any
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -114,10 +114,15 @@ ALTER TABLE partitions ADD COLUMN slot INTEGER NOT NULL DEFAULT 0;
 class Table(msgspec.Struct, frozen=True):
     """How the rows of one dict are written and removed."""
 
-    put: str
-    drop: str
+    columns: str  # in their order in the table, the key first
     put_values: Callable[[Any, Any], tuple[object, ...]]
     drop_values: Callable[[Any], tuple[object, ...]] = lambda key: (key,)
+    key_columns: int = 1
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns."""
+        return self.columns.split()
 
 
 def _pair(key: object, value: object) -> tuple[object, ...]:
@@ -163,67 +168,66 @@ def _segment(_: object, row: SegmentInfo) -> tuple[object, ...]:
 NO_TRANSACTIONS = msgspec.msgpack.encode(())
 
 TABLES = {
-    "nodes": Table(
-        "INSERT OR REPLACE INTO nodes VALUES (?, ?, ?, ?)",
-        "DELETE FROM nodes WHERE node_id = ?",
-        _node,
-    ),
-    "slots": Table(
-        "INSERT OR REPLACE INTO slots VALUES (?, ?, ?)",
-        "DELETE FROM slots WHERE slot = ?",
-        lambda slot, row: (slot, row.node_id, row.epoch),
-    ),
-    "counters": Table(
-        "INSERT OR REPLACE INTO counters VALUES (?, ?)",
-        "DELETE FROM counters WHERE name = ?",
-        _pair,
-    ),
-    "next_ids": Table(
-        "INSERT OR REPLACE INTO next_ids VALUES (?, ?)",
-        "DELETE FROM next_ids WHERE kind = ?",
-        _pair,
-    ),
+    "nodes": Table("node_id epoch flushed_through listeners", _node),
+    "slots": Table("slot node_id epoch", lambda slot, row: (slot, row.node_id, row.epoch)),
+    "counters": Table("name value", _pair),
+    "next_ids": Table("kind next", _pair),
     "topics": Table(
-        "INSERT OR REPLACE INTO topics VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        "DELETE FROM topics WHERE tenant = ? AND namespace = ? AND name = ?",
+        "tenant namespace name topic_id partitions partitioned settings created_ms epoch",
         _topic,
         tuple,
+        key_columns=3,
     ),
     "partitions": Table(
-        "INSERT OR REPLACE INTO partitions VALUES (?, ?, ?, ?, ?, ?, ?)",
-        "DELETE FROM partitions WHERE partition_id = ?",
+        "partition_id topic_id start_offset flushed_end compacted_end open_transactions slot",
         _partition,
     ),
     "segments": Table(
-        "INSERT OR REPLACE INTO segments VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        "DELETE FROM segments WHERE segment_id = ?",
+        "segment_id level name size node_id node_epoch created_ms first_sequence last_sequence "
+        "footer_position footer_size extents store hidden",
         _segment,
     ),
-    "settings": Table(
-        "INSERT OR REPLACE INTO settings VALUES (?, ?)",
-        "DELETE FROM settings WHERE key = ?",
-        _pair,
-    ),
-    "snapshots": Table(
-        "INSERT OR REPLACE INTO snapshots VALUES (?, ?)",
-        "DELETE FROM snapshots WHERE key = ?",
-        _pair,
-    ),
+    "settings": Table("key value", _pair),
+    "snapshots": Table("key value", _pair),
 }
 DERIVED = frozenset({"topic_keys"})  # made from other tables when loading
 
+Rows: TypeAlias = list[tuple[object, ...]]
+Run: TypeAlias = tuple[str, bool, Rows]  # table, whether rows are removed, the values
 
-def write_rows(connection: sqlite3.Connection, writes: Iterable[Write]) -> None:
-    """Write and remove rows in the order given; runs of one kind go in one call."""
+
+def group_writes(writes: Iterable[Write]) -> Iterator[Run]:
+    """Return runs of one kind, in the order given."""
     for (name, gone), run in groupby(writes, key=lambda write: (write[0], write[2] is REMOVED)):
         if name in DERIVED:
             continue
         table = TABLES[name]
         if gone:
-            connection.executemany(table.drop, [table.drop_values(key) for _, key, _ in run])
+            yield name, True, [table.drop_values(key) for _, key, _ in run]
         else:
-            rows = [table.put_values(key, value) for _, key, value in run]
-            connection.executemany(table.put, rows)
+            yield name, False, [table.put_values(key, value) for _, key, value in run]
+
+
+def _put_statement(name: str, table: Table) -> str:
+    places = ", ".join("?" * len(table.names))
+    return f"INSERT OR REPLACE INTO {name} VALUES ({places})"  # noqa: S608 - names of TABLES
+
+
+def _drop_statement(name: str, table: Table) -> str:
+    keys = " AND ".join(f"{column} = ?" for column in table.names[: table.key_columns])
+    return f"DELETE FROM {name} WHERE {keys}"  # noqa: S608 - names of TABLES
+
+
+_STATEMENTS = {
+    name: (_put_statement(name, table), _drop_statement(name, table))
+    for name, table in TABLES.items()
+}
+
+
+def write_rows(connection: sqlite3.Connection, writes: Iterable[Write]) -> None:
+    """Write and remove rows in the order given; runs of one kind go in one call."""
+    for name, gone, rows in group_writes(writes):
+        connection.executemany(_STATEMENTS[name][gone], rows)
 
 
 def _segment_info(row: tuple[Any, ...]) -> SegmentInfo:
@@ -246,42 +250,58 @@ def _packed_ints(blob: bytes) -> tuple[int, ...]:
     return msgspec.msgpack.decode(blob, type=tuple[int, ...])
 
 
-def load_state(connection: sqlite3.Connection, node_id: int) -> MetaState:
+QUERIES: Final = {
+    "identity": "SELECT key, value FROM identity",
+    "nodes": "SELECT * FROM nodes",
+    "slots": "SELECT * FROM slots ORDER BY slot",
+    "counters": "SELECT name, value FROM counters",
+    "next_ids": "SELECT kind, next FROM next_ids",
+    "settings": "SELECT key, value FROM settings",
+    "topics": "SELECT * FROM topics ORDER BY created_ms",
+    "partitions": "SELECT * FROM partitions",
+    "segments": "SELECT * FROM segments ORDER BY segment_id",
+}
+"""What `load_state` reads; the same text for SQLite and PostgreSQL."""
+
+Fetch: TypeAlias = Callable[[str], Iterable[Any]]  # a query -> its rows
+
+
+def load_state(fetch: Fetch, node_id: int) -> MetaState:
     """Read all but snapshots into memory, as a node sees it. A wrong type is a TypeError."""
-    identity = dict(connection.execute("SELECT key, value FROM identity"))
+    identity = dict(fetch(QUERIES["identity"]))
     state = MetaState(identity["cluster_id"], node_id, 0)
     _expect(bytes, state.cluster_id)
-    for key, epoch, through, listeners in connection.execute("SELECT * FROM nodes"):
+    for key, epoch, through, listeners in fetch(QUERIES["nodes"]):
         _expect(int, epoch, through)
         addresses = msgspec.json.decode(listeners, type=dict[str, str])
         state.nodes[key] = NodeRow(epoch, through, addresses)
-    for slot, owner, epoch in connection.execute("SELECT * FROM slots ORDER BY slot"):
+    for slot, owner, epoch in fetch(QUERIES["slots"]):
         _expect(int, owner, epoch)
         state.slots[slot] = SlotRow(owner, epoch)
     if list(state.slots) != list(range(len(state.slots))) or not state.slots:
         raise ValueError(f"the slots are {list(state.slots)}")
     if node_id in state.nodes:
         state.node_epoch = state.nodes[node_id].epoch
-    state.counters.update(connection.execute("SELECT name, value FROM counters"))
-    state.next_ids.update(connection.execute("SELECT kind, next FROM next_ids"))
-    state.settings.update(connection.execute("SELECT key, value FROM settings"))
+    state.counters.update(fetch(QUERIES["counters"]))
+    state.next_ids.update(fetch(QUERIES["next_ids"]))
+    state.settings.update(fetch(QUERIES["settings"]))
     _expect(int, *state.counters.values(), *state.next_ids.values())
     _expect(str, *state.settings.values())
-    _load_topics(connection, state)
+    _load_topics(fetch, state)
     none = NO_TRANSACTIONS
-    for partition_id, *columns in connection.execute("SELECT * FROM partitions"):
+    for partition_id, *columns in fetch(QUERIES["partitions"]):
         topic_id, *ends, blob, slot = columns
         _expect(bytes, topic_id)
         _expect(int, *ends, slot)
         columns[-2] = () if blob == none else msgspec.msgpack.decode(blob, type=OpenTransactions)
         state.partitions[partition_id] = PartitionState(*columns)
-    for row in connection.execute("SELECT * FROM segments ORDER BY segment_id"):
+    for row in fetch(QUERIES["segments"]):
         info = _segment_info(row)
         state.segments[info.segment_id] = info
     return state
 
 
-def _load_topics(connection: sqlite3.Connection, state: MetaState) -> None:
+def _load_topics(fetch: Fetch, state: MetaState) -> None:
     for (
         tenant,
         namespace,
@@ -291,7 +311,7 @@ def _load_topics(connection: sqlite3.Connection, state: MetaState) -> None:
         partitioned,
         settings,
         *rest,
-    ) in connection.execute("SELECT * FROM topics ORDER BY created_ms"):
+    ) in fetch(QUERIES["topics"]):
         row = TopicRow(
             tenant,
             namespace,

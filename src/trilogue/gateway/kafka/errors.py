@@ -123,6 +123,8 @@ CODES: dict[type[BaseException], ErrorCode] = {
     meta.TooManyChanges: ErrorCode.REQUEST_TIMED_OUT,  # the queue is full: the client retries
     meta.NoIdsLeft: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     meta.Fenced: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    meta.Unavailable: ErrorCode.REQUEST_TIMED_OUT,
+    meta.OutcomeUnknown: ErrorCode.REQUEST_TIMED_OUT,
     TimeoutError: ErrorCode.REQUEST_TIMED_OUT,
 }
 

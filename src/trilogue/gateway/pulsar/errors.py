@@ -117,6 +117,8 @@ CODES: dict[type[BaseException], ServerError] = {
     meta.TooManyChanges: ServerError.TooManyRequests,
     meta.NoIdsLeft: ServerError.ServiceNotReady,
     meta.Fenced: ServerError.ServiceNotReady,
+    meta.Unavailable: ServerError.ServiceNotReady,
+    meta.OutcomeUnknown: ServerError.ServiceNotReady,
     TimeoutError: ServerError.ServiceNotReady,
 }
 

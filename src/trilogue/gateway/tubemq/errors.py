@@ -114,6 +114,8 @@ CODES: dict[type[BaseException], TubeCode] = {
     meta.TooManyChanges: TubeCode.SERVICE_UNAVAILABLE,
     meta.NoIdsLeft: TubeCode.SERVICE_UNAVAILABLE,
     meta.Fenced: TubeCode.SERVICE_UNAVAILABLE,
+    meta.Unavailable: TubeCode.SERVICE_UNAVAILABLE,
+    meta.OutcomeUnknown: TubeCode.SERVICE_UNAVAILABLE,
     TimeoutError: TubeCode.SERVICE_UNAVAILABLE,
 }
 

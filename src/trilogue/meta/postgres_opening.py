@@ -1,0 +1,89 @@
+"""The start of a node at PostgreSQL: the cluster is there or made, the node gets its next epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from trilogue.log.errors import StorageFailed
+from trilogue.meta.change_log import encode_writes
+from trilogue.meta.operations import ID_BLOCKS, AllocateIds, BeginEpoch
+from trilogue.meta.postgres_connection import Connection
+from trilogue.meta.postgres_schema import (
+    CHANGED,
+    LOCK_CLUSTER,
+    STATEMENTS,
+    check_format,
+    create_cluster,
+    fetch_state,
+)
+from trilogue.meta.state import StateChange, apply_change
+from trilogue.meta.tables import group_writes
+
+CREATION_LOCK: Final = 0x7472696C  # of pg_advisory_xact_lock: nodes may start at once
+
+
+class WrongCluster(StorageFailed):
+    """The database has another cluster, or another folder has the journal of this node."""
+
+
+class Opening(msgspec.Struct, frozen=True):
+    """The first transaction of a node: cluster, identity, epoch, blocks of ids."""
+
+    node_id: int
+    home: bytes
+    cluster_id: bytes | None
+    owners: Sequence[int]
+    new_cluster_id: Callable[[], bytes]
+
+    async def begin(self, connection: Connection) -> tuple[StateChange, int]:
+        """Return the durable state with the node's new epoch, and the number of the change."""
+        async with connection.transaction(isolation="read_committed"):
+            await connection.execute("SELECT pg_advisory_xact_lock($1)", CREATION_LOCK)
+            if not await check_format(connection):
+                if self.cluster_id is not None:
+                    raise WrongCluster(
+                        f"the database is empty, and the folder belongs to cluster "
+                        f"{self.cluster_id.hex()}"
+                    )
+                await create_cluster(connection, self.new_cluster_id(), self.owners)
+        async with connection.transaction(isolation="read_committed"):
+            found = await connection.fetchval(LOCK_CLUSTER)
+            if self.cluster_id not in {None, found}:
+                raise WrongCluster(
+                    f"the database has cluster {found.hex()}, and the folder belongs to cluster "
+                    f"{(self.cluster_id or b'').hex()}"
+                )
+            await self._check_home(connection)
+            return await self._begin_epoch(connection)
+
+    async def _check_home(self, connection: Connection) -> None:
+        query = "SELECT home FROM writers WHERE node_id = $1"
+        home = await connection.fetchval(query, self.node_id)
+        if home not in {None, self.home}:
+            raise WrongCluster(
+                f"node {self.node_id} has its journal in another folder: each node needs a node "
+                "id of its own"
+            )
+
+    async def _begin_epoch(self, connection: Connection) -> tuple[StateChange, int]:
+        state = await fetch_state(connection, self.node_id)
+        blocks = (AllocateIds(kind, count) for kind, count in ID_BLOCKS.items())
+        made = apply_change(state, [BeginEpoch(self.node_id), *blocks])
+        state.node_epoch = state.nodes[self.node_id].epoch
+        for name, gone, rows in group_writes(made.writes):
+            await connection.executemany(STATEMENTS[name][gone], rows)
+        record = encode_writes(made.writes)
+        await connection.execute("INSERT INTO changes VALUES ($1, $2)", made.version, record)
+        number: int = await connection.fetchval(
+            "INSERT INTO writers VALUES ($1, $2, $3, 1, $4) ON CONFLICT (node_id) DO UPDATE SET "
+            "node_epoch = $3, number = writers.number + 1, version = $4 RETURNING number",
+            self.node_id,
+            self.home,
+            state.node_epoch,
+            made.version,
+        )
+        await connection.execute("SELECT pg_notify($1, $2)", CHANGED, str(made.version))
+        return made, number
