@@ -33,7 +33,7 @@ LISTENERS = ("kafka", "http", "pulsar", "tubemq-master", "tubemq-broker")
 ARCHIVE = "/srv/archive"
 QUICK = ["docs/tutorial/first-topic.md", "docs/how-to/debug.md", "docs/how-to/object-storage.md"]
 QUICK += ["docs/how-to/use-the-command-line.md", "docs/how-to/secure-a-node.md"]
-QUICK += ["docs/how-to/use-transactions.md"]
+QUICK += ["docs/how-to/use-transactions.md", "docs/how-to/test-with-trilogue.md"]
 QUICK += [f"docs/how-to/use-the-{name}-client.md" for name in ("kafka", "pulsar", "tubemq")]
 SPARK = ["README.md", "docs/tutorial/first-pipeline.md", "docs/how-to/read-from-spark.md"]
 

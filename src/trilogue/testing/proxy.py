@@ -1,0 +1,158 @@
+"""Stands between clients and a listener: records requests and applies faults to them.
+
+    client ──► proxy: split, describe, record ──► listener of the broker
+                 └── a fault: an error response, a delay, a cut
+
+The broker advertises the proxy's address, so clients come back through it. Responses pass unread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from trilogue.testing.faults import Action, Fault, FaultTable, Request
+
+log = logging.getLogger(__name__)
+
+READ_BYTES = 64 << 10
+
+
+class RequestReader(Protocol):
+    """Reads the frames of a protocol."""
+
+    protocol: str
+
+    def split(self, received: bytearray) -> Iterator[bytes]:
+        """Take the complete frames away from the front of what was received."""
+
+    def describe(self, frame: bytes) -> Request | None:
+        """Return the request of a frame; None for one that is none."""
+
+    def encode_error(self, frame: bytes, error: str) -> bytes:
+        """Return a whole frame that refuses the request."""
+
+
+class ListenerProxy:
+    """One address for clients. `make_reader` returns the reader of a new connection."""
+
+    def __init__(self, faults: FaultTable, make_reader: Callable[[], RequestReader]) -> None:
+        self._faults = faults
+        self._make_reader = make_reader
+        self._target: tuple[str, int] | None = None
+        self._server: asyncio.Server
+        self._connections: set[asyncio.Task[None]] = set()
+
+    async def open(self) -> tuple[str, int]:
+        """Listen on a free port of this machine; return host and port."""
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        host, port = self._server.sockets[0].getsockname()[:2]
+        return str(host), int(port)
+
+    def connect_to(self, target: tuple[str, int] | None) -> None:
+        """Pass connections on to this listener, or refuse them."""
+        self._target = target
+
+    def cut_connections(self) -> None:
+        """Close all connections."""
+        for task in list(self._connections):
+            task.cancel()
+
+    async def close(self) -> None:
+        """Close everything."""
+        self._server.close()
+        self.cut_connections()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        try:
+            with contextlib.suppress(OSError, asyncio.CancelledError):
+                await self._serve(reader, writer)
+        finally:
+            self._connections.discard(task)
+            writer.transport.abort()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._target is None:
+            return
+        from_broker, to_broker = await asyncio.open_connection(*self._target)
+        try:
+            works = [
+                asyncio.create_task(self._pass_requests(reader, to_broker, writer)),
+                asyncio.create_task(_pass_bytes(from_broker, writer)),
+            ]
+            try:
+                await asyncio.wait(works, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for work in works:
+                    work.cancel()
+                for outcome in await asyncio.gather(*works, return_exceptions=True):
+                    if isinstance(outcome, Exception) and not isinstance(outcome, OSError):
+                        log.error("proxy.failed", exc_info=outcome)
+        finally:
+            to_broker.close()
+
+    async def _pass_requests(
+        self,
+        reader: asyncio.StreamReader,
+        to_broker: asyncio.StreamWriter,
+        to_client: asyncio.StreamWriter,
+    ) -> None:
+        requests, received = self._make_reader(), bytearray()
+        number = self._faults.next_connection()
+        while data := await reader.read(READ_BYTES):
+            received += data
+            for frame in requests.split(received):
+                request = requests.describe(frame)
+                fault = None
+                if request is not None:
+                    request = replace(request, connection=number, received_at=time.monotonic())
+                    fault = self._faults.record(request)
+                if not await self._pass_frame(requests, frame, fault, to_broker, to_client):
+                    return
+            await to_broker.drain()
+
+    async def _pass_frame(
+        self,
+        requests: RequestReader,
+        frame: bytes,
+        fault: Fault | None,
+        to_broker: asyncio.StreamWriter,
+        to_client: asyncio.StreamWriter,
+    ) -> bool:
+        """Pass a frame on, or do what its fault says; False ends the connection."""
+        if fault is None:
+            to_broker.write(frame)
+            return True
+        match fault.action:
+            case Action.ERROR:
+                to_client.write(requests.encode_error(frame, fault.error))
+                await to_client.drain()
+                return True
+            case Action.DELAY:
+                await asyncio.sleep(fault.seconds)
+                to_broker.write(frame)
+                return True
+            case Action.DROP_RESPONSE:
+                to_broker.write(frame)
+                await to_broker.drain()
+                to_client.transport.abort()
+                await asyncio.sleep(fault.seconds)
+                return False
+            case Action.CUT:
+                return False
+
+
+async def _pass_bytes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(READ_BYTES):
+        writer.write(data)
+        await writer.drain()

@@ -1,0 +1,208 @@
+"""The broker inside a test, by foreign clients: three protocols, faults, a clock, restarts."""
+
+from __future__ import annotations
+
+import time
+
+import pulsar
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from trilogue.client.tubemq import Message
+from trilogue.client.tubemq.sync import TubeClient
+from trilogue.testing import start_broker
+
+WAIT_S = 20
+
+
+@pytest.fixture(scope="module")
+def shared():
+    with start_broker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def broker(shared):
+    yield shared
+    shared.clear_faults()
+
+
+def send(broker, topic, *values, **options):
+    """The errors of these messages, None where one is acknowledged."""
+    errors = []
+    producer = Producer({"bootstrap.servers": broker.kafka, "linger.ms": 0, **options})
+    for value in values:
+        producer.produce(topic, value, on_delivery=lambda error, _: errors.append(error))
+    assert producer.flush(WAIT_S) == 0
+    return errors
+
+
+def texts(broker, topic):
+    return [message.value for message in broker.messages(topic)]
+
+
+def test_clients_of_three_protocols_write_to_one_topic(broker):
+    assert send(broker, "mixed", b"kafka") == [None]
+    client = pulsar.Client(broker.pulsar)
+    try:
+        client.create_producer("mixed-partition-0").send(b"pulsar")
+    finally:
+        client.close()
+    with TubeClient(broker.tubemq) as tubemq:
+        tubemq.producer("mixed").send(Message("mixed", b"tubemq"))
+
+    assert texts(broker, "mixed") == [b"kafka", b"pulsar", b"tubemq"]
+    assert {each.protocol for each in broker.requests} == {"kafka", "pulsar", "tubemq"}
+    assert "mixed" in broker.wait_for_request("SEND").topics
+    assert broker.wait_for_request("sendMessageP2B", topic="mixed").client_id
+
+
+def test_an_error_is_retried_by_the_producer_and_stored_once(broker):
+    fault = broker.add_fault(
+        "error", request="Produce", topic="retried", error="NOT_LEADER_OR_FOLLOWER", count=2
+    )
+
+    assert send(broker, "retried", b"one") == [None]
+
+    assert fault.applied == 2
+    assert texts(broker, "retried") == [b"one"]
+
+
+def test_a_final_error_reaches_the_application(broker):
+    broker.add_fault("error", request="Produce", topic="denied", error="TOPIC_AUTHORIZATION_FAILED")
+
+    (error,) = send(broker, "denied", b"one")
+
+    assert error.name() == "TOPIC_AUTHORIZATION_FAILED"
+    assert texts(broker, "denied") == []
+
+
+def test_a_lost_response_is_stored_once_by_an_idempotent_producer(broker):
+    broker.add_fault("drop-response", request="Produce", topic="lost", seconds=0.05)
+
+    assert send(broker, "lost", b"one", **{"enable.idempotence": True}) == [None]
+
+    assert texts(broker, "lost") == [b"one"]
+
+
+def test_a_cut_connection_is_opened_again(broker):
+    fault = broker.add_fault("cut", request="Produce", topic="cut")
+
+    assert send(broker, "cut", b"one") == [None]
+
+    assert fault.applied == 1
+    connections = [
+        each.connection
+        for each in broker.requests
+        if each.name == "Produce" and "cut" in each.topics
+    ]
+    assert len(set(connections)) == 2
+
+
+def test_a_delay_holds_a_request_back(broker):
+    broker.add_fault("delay", request="Produce", topic="slow", seconds=0.5)
+    began = time.monotonic()
+
+    assert send(broker, "slow", b"one") == [None]
+
+    assert time.monotonic() - began >= 0.5
+
+
+def test_an_admin_request_gets_the_error_for_each_topic(broker):
+    broker.add_fault("error", request="CreateTopics", error="POLICY_VIOLATION")
+    admin = AdminClient({"bootstrap.servers": broker.kafka})
+
+    with pytest.raises(KafkaException, match="POLICY_VIOLATION"):
+        admin.create_topics([NewTopic("no", 1)])["no"].result(WAIT_S)
+
+
+def test_a_pulsar_producer_is_refused_by_rule(broker):
+    fault = broker.add_fault("error", request="PRODUCER", topic="busy", error="ProducerBusy")
+    client = pulsar.Client(broker.pulsar)
+    try:
+        with pytest.raises(pulsar.ProducerBusy):
+            client.create_producer("busy")
+        client.create_producer("busy").send(b"one")
+    finally:
+        client.close()
+
+    assert fault.applied == 1
+    assert texts(broker, "busy") == [b"one"]
+
+
+def test_a_crash_keeps_what_was_acknowledged_and_the_addresses():
+    with start_broker() as broker:
+        addresses = broker.kafka, broker.pulsar, broker.tubemq
+        assert send(broker, "kept", b"one", b"two") == [None, None]
+
+        broker.crash()
+        assert send(broker, "kept", b"three") == [None]
+        broker.restart()
+
+        assert texts(broker, "kept") == [b"one", b"two", b"three"]
+        assert addresses == (broker.kafka, broker.pulsar, broker.tubemq)
+
+
+def test_data_of_a_named_directory_stays(tmp_path):
+    with start_broker(tmp_path / "data") as broker:
+        assert send(broker, "kept", b"one") == [None]
+    with start_broker(tmp_path / "data") as broker:
+        assert texts(broker, "kept") == [b"one"]
+
+
+def test_time_that_a_test_lets_pass_ends_a_session():
+    with start_broker() as broker:
+        assert send(broker, "t", b"one") == [None]
+        consumer = Consumer(
+            {
+                "bootstrap.servers": broker.kafka,
+                "group.id": "g",
+                "auto.offset.reset": "earliest",
+                "session.timeout.ms": 600_000,
+                "heartbeat.interval.ms": 300_000,
+                "max.poll.interval.ms": 900_000,
+            }
+        )
+        consumer.subscribe(["t"])
+        assert consumer.poll(WAIT_S).value() == b"one"
+        admin = AdminClient({"bootstrap.servers": broker.kafka})
+
+        def members():
+            described = admin.describe_consumer_groups(["g"])["g"].result(WAIT_S)
+            return len(described.members)
+
+        assert members() == 1
+        broker.clock.advance(601)
+        assert members() == 0
+        consumer.close()
+
+
+def test_messages_have_the_time_of_the_clock():
+    with start_broker() as broker:
+        broker.clock.advance(86_400)
+        client = pulsar.Client(broker.pulsar)
+        try:
+            client.create_producer("t").send(b"one")
+            reader = client.create_reader("t", pulsar.MessageId.earliest)
+            assert reader.read_next(WAIT_S * 1000).data() == b"one"
+        finally:
+            client.close()
+        requests = [each.name for each in broker.requests]
+        assert {"CONNECT", "PRODUCER", "SEND", "SUBSCRIBE", "FLOW"} <= set(requests)
+
+
+def test_several_brokers_run_at_once(trilogue_brokers):
+    one, other = trilogue_brokers(), trilogue_brokers()
+
+    assert send(one, "t", b"one") == [None]
+    assert send(other, "t", b"other") == [None]
+
+    assert (texts(one, "t"), texts(other, "t")) == ([b"one"], [b"other"])
+
+
+def test_a_request_that_does_not_come_is_named_with_those_that_came(broker):
+    send(broker, "named", b"one")
+
+    with pytest.raises(TimeoutError, match=r"kafka Produce"):
+        broker.wait_for_request("EndTxn", timeout_s=0.05)
