@@ -67,7 +67,7 @@ def test_data_without_a_format_is_refused() -> None:
     DataDirectory.open(fs, DATA).close()
     fs.unlink(DATA / "format")
 
-    with pytest.raises(CorruptLog, match="nothing says in which format"):
+    with pytest.raises(CorruptLog, match="no file names its format"):
         DataDirectory.open(fs, DATA)
 
 

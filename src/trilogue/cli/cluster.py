@@ -225,7 +225,7 @@ _ADVICE: Final[Mapping[str, str]] = {
     "NON_EMPTY_GROUP": "stop its members first; `trilogue groups describe` names them",
     "GROUP_SUBSCRIBED_TO_TOPIC": "stop the members that read it first",
     "UNKNOWN_MEMBER_ID": "it has members: stop them first",
-    "INVALID_REPLICATION_FACTOR": "there are not that many servers; leave --replication away",
+    "INVALID_REPLICATION_FACTOR": "there are not that many servers: leave out --replication",
     "TOPIC_AUTHORIZATION_FAILED": "the server does not permit it",
     "GROUP_AUTHORIZATION_FAILED": "the server does not permit it",
     "CLUSTER_AUTHORIZATION_FAILED": "the server does not permit it",

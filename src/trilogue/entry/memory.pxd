@@ -9,7 +9,7 @@ from libc.string cimport memcpy
 
 from trilogue.entry.header cimport (
     ATTRIBUTES_AT, BASE_OFFSET_AT, BASE_SEQUENCE_AT, BASE_TIMESTAMP_AT, CHECKSUM_AT,
-    LAST_OFFSET_DELTA_AT, LENGTH_AT, LENGTH_PREFIX, MAGIC_AT, MAX_TIMESTAMP_AT, OWNER_EPOCH_AT,
+    LAST_OFFSET_DELTA_AT, LENGTH_AT, LENGTH_PREFIX, MAGIC, MAGIC_AT, MAX_TIMESTAMP_AT, OWNER_EPOCH_AT,
     PRODUCER_EPOCH_AT, PRODUCER_ID_AT, RECORD_COUNT_AT, STAMP_SIZE
 )
 
@@ -145,6 +145,28 @@ cdef inline int stamp_header(object entry, int64_t base_offset, Py_ssize_t size,
     store32(data, LENGTH_AT, <int32_t>(size - LENGTH_PREFIX))
     store32(data, OWNER_EPOCH_AT, <int32_t>owner_epoch)
     return 0
+
+
+cdef inline void store16(uint8_t *data, Py_ssize_t pos, int value) noexcept nogil:
+    data[pos] = <uint8_t>(<uint32_t>value >> 8)
+    data[pos + 1] = <uint8_t>value
+
+
+cdef inline void write_header(uint8_t *out, int64_t size, int attributes, int64_t offsets,
+                              int64_t records, int64_t time_ms) noexcept nogil:
+    store64(out, BASE_OFFSET_AT, 0)
+    store32(out, LENGTH_AT, <int32_t>(size - LENGTH_PREFIX))
+    store32(out, OWNER_EPOCH_AT, -1)
+    out[MAGIC_AT] = MAGIC
+    store32(out, CHECKSUM_AT, 0)
+    store16(out, ATTRIBUTES_AT, attributes)
+    store32(out, LAST_OFFSET_DELTA_AT, <int32_t>(offsets - 1))
+    store64(out, BASE_TIMESTAMP_AT, time_ms)
+    store64(out, MAX_TIMESTAMP_AT, time_ms)
+    store64(out, PRODUCER_ID_AT, -1)
+    store16(out, PRODUCER_EPOCH_AT, -1)
+    store32(out, BASE_SEQUENCE_AT, -1)
+    store32(out, RECORD_COUNT_AT, <int32_t>records)
 
 
 cdef inline bytearray new_bytes(Py_ssize_t size):

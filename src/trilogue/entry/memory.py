@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from trilogue.entry.header import HEADER, LENGTH_PREFIX, STAMP
+from trilogue.entry.header import HEADER, LENGTH_PREFIX, MAGIC, STAMP
 
 Fields: TypeAlias = tuple[int, ...]
 Walked: TypeAlias = tuple[int, int, int, int, int, int, int, int]
@@ -86,6 +86,14 @@ def stamp_header(entry: memoryview, base_offset: int, size: int, owner_epoch: in
     if len(entry) < STAMP.size:
         raise ValueError("no room for an entry's header")
     STAMP.pack_into(entry, 0, base_offset, size - LENGTH_PREFIX, owner_epoch)
+
+
+def write_header(  # noqa: PLR0917 - once per entry
+    out: memoryview, size: int, attributes: int, offsets: int, records: int, time_ms: int
+) -> None:
+    """Write the header of an entry of `size` bytes without a producer, except the checksum."""
+    values = (0, attributes, offsets - 1, time_ms, time_ms, -1, -1, -1, records)
+    HEADER.pack_into(out, 0, 0, size - LENGTH_PREFIX, -1, MAGIC, *values)
 
 
 def new_bytes(size: int) -> bytearray:

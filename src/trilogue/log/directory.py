@@ -83,13 +83,13 @@ class DataDirectory:
         path = self.path / "format"
         if not fs.exists(path):
             if fs.exists(self.journal) or fs.exists(self.meta):
-                raise CorruptLog("there is data but nothing says in which format", path)
+                raise CorruptLog("there is data but no file names its format", path)
             write_small(fs, path, f"{_TEXT}{FORMAT}\n".encode())
             return
         content = fs.read(path)[:FORMAT_BYTES_MAX]
         version = content.removeprefix(_TEXT.encode()).strip()
         if not content.startswith(_TEXT.encode()) or not version.isdigit():
-            raise CorruptLog("this does not say the format of the data", path)
+            raise CorruptLog("this file does not name the format of the data", path)
         if int(version) > FORMAT:
             raise NewerFormat(
                 f"{self.path} has data format {int(version)}, this program knows up to {FORMAT}: "

@@ -333,7 +333,7 @@ class NodeMetrics:
         )
         yield gauge("segment_bytes", "Their size.", sum(each.size for each in segments))
         yield gauge(
-            "segment_dead_bytes", "Bytes in them that nobody may read, at the last look.",
+            "segment_dead_bytes", "Bytes in them that no reader may read, at the last check.",
             node.merging.dead_bytes,
         )  # fmt: skip
         yield counter("segments_removed", "Segment files removed.", node.retired.removed_files)
@@ -383,7 +383,7 @@ class NodeMetrics:
             ("retries", "Other requests made again.", reads.retries),
             ("failures", "Other requests that no retry helped.", reads.failures),
             ("cache_hits", "Chunks found in memory.", cache.counts.hits),
-            ("cache_misses", "Chunks that were asked for.", cache.counts.misses),
+            ("cache_misses", "Chunks read from object storage.", cache.counts.misses),
         ):
             yield counter(f"object_{name}", doc, value)
         yield gauge("object_cache_bytes", "Memory that the cache takes.", cache.size)

@@ -334,7 +334,7 @@ def test_a_damaged_frame_that_was_durable_is_refused_and_named() -> None:
     frame = frames_at(rig)[1]
     write(rig, FIRST, frame.position + 100, b"\xff")
 
-    with pytest.raises(CorruptLog, match=r"frame 2 was durable \(frame 3 says so\)") as error:
+    with pytest.raises(CorruptLog, match=r"frame 2 was durable \(frame 3 records it\)") as error:
         rig.restart()
 
     assert error.value.path == FIRST

@@ -145,7 +145,7 @@ class StickyRanges:
         """Take the ranges that it requests, all or none; raises KeyRangesTaken."""
         wanted = sorted(member.ranges or ())
         if not 1 <= len(wanted) <= RANGES_MAX:
-            raise KeyRangesTaken(f"{len(wanted)} ranges: 1 to {RANGES_MAX} may be asked for")
+            raise KeyRangesTaken(f"{len(wanted)} ranges: 1 to {RANGES_MAX} are allowed")
         before = -1
         for start, end in wanted:
             if not 0 <= start <= end < SLOTS:

@@ -114,7 +114,7 @@ class SharedDispatch:
             else:
                 turns.append(member)
         elif member.joined in self._ready:
-            assert turns is not None, "who is ready is in a queue"
+            assert turns is not None, "a consumer that is ready is in a queue"
             self._ready.discard(member.joined)
             if turns[0] is member:
                 self._streak = 0
@@ -160,7 +160,7 @@ class SharedDispatch:
         entry = self._again.get(base)
         chosen = self._chosen
         if chosen is not None and entry is not None:
-            assert self._order[self._stuck] == base, "nobody asked for this entry"
+            assert self._order[self._stuck] == base, "no consumer received this entry"
             self._take(base)
             return self._hand(chosen, base, entry)
         assert end > self.position, "an entry that was offered before"

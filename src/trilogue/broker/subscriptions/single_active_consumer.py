@@ -113,7 +113,7 @@ class SingleActiveConsumer:
     def offer(self, base: int, end: int) -> SubscriptionConsumer | None:
         """Hand an entry to the active member; it is the one that contains `next_offset`."""
         active = self.active
-        assert active is not None, "nobody asked for this entry"
+        assert active is not None, "no consumer received this entry"
         assert end > self.position, "an entry that was offered before"
         self.position = end
         acked = self.acked

@@ -176,7 +176,7 @@ class Subscription:
         """
         if self._shared_dispatch is not None:
             return self._shared_dispatch.offer(base, end, key, due_ms, now_ms)
-        assert self._single_active is not None, "nobody asked for this entry"
+        assert self._single_active is not None, "no consumer received this entry"
         return self._single_active.offer(base, end)
 
     def skip(self, start: int, end: int) -> None:

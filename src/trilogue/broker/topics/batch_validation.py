@@ -123,7 +123,7 @@ def _upgraded(
         limit=limit,
     )
     if made.claims_append_time if settings.log_append_time else made.claims_for_untimed:
-        raise InvalidTimestamp("a producer may not say that its times are the broker's")
+        raise InvalidTimestamp("a producer may not set the timestamp type LogAppendTime")
     return made.batch, read_header(made.batch)
 
 

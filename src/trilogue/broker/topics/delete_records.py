@@ -31,7 +31,7 @@ def check_delete_records(topic: Topic, index: int, before_offset: int | None) ->
     """
     partition = topic.partition(index)
     if "delete" not in topic.settings.get("cleanup.policy", "delete").split(","):
-        raise PolicyViolation("the topic is only compacted: cleanup.policy does not say delete")
+        raise PolicyViolation("the topic is only compacted: cleanup.policy does not contain delete")
     end = partition.log.high_watermark
     if before_offset is None:
         before_offset = end

@@ -240,7 +240,7 @@ def _pace(rule: dict[str, Any]) -> PaceRule:
     normal = pause_ms("normFreqInMs") if "normFreqInMs" in rule else -1
     if "filterFreqInMs" not in rule and "minDataFilterFreqInMs" not in rule:
         if normal < 0:
-            raise InvalidSetting("a flow control rule of type 3 says nothing")
+            raise InvalidSetting("a flow control rule of type 3 has no limit")
         return PaceRule(normal, -1, -1)
     filtered, little = pause_ms("filterFreqInMs"), pause_ms("minDataFilterFreqInMs")
     if little < filtered:

@@ -127,7 +127,7 @@ class GroupBalancer:
             raise GroupUnavailable("there are as many consumers as this node takes")
         more = size - (0 if known is None else known.size_bytes)
         if self._size_bytes + more > self.settings.size_bytes_max:
-            raise GroupUnavailable("the consumers of this node say too much of themselves")
+            raise GroupUnavailable("the reports of this node's consumers need too much memory")
         if group is None:
             group = self._make(name, terms)
         member = group.join(

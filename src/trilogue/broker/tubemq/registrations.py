@@ -192,7 +192,7 @@ class Registrations:
         """
         key = (partition.partition_id, group)
         there = self._readers.get(key)
-        assert there is None or there.client_id == client_id, "somebody else reads"
+        assert there is None or there.client_id == client_id, "another client is registered"
         self._check(filters)
         text_size = len(group) + len(client_id) + sum(map(len, filters))
         if there is not None:
@@ -200,7 +200,7 @@ class Registrations:
         elif len(self._readers) >= self.limits.readers_max:
             raise TooManyPositions(f"the broker takes {self.limits.readers_max} readers")
         if self._text_size + text_size > self.limits.text_size_max:
-            raise TooManyPositions("readers have said as much of themselves as they may")
+            raise TooManyPositions("the descriptions of registered consumers need too much memory")
         known = self.position(key[0], group)
         start = self._first(partition, known, self._starts.pop(key, offset), start_from)
         promise = None
@@ -360,7 +360,7 @@ class Registrations:
     def forget(self, partition: Partition, group: str) -> Promise[None]:
         """Remove the position of a group that has no registration here."""
         key = (partition.partition_id, group)
-        assert key not in self._readers, "somebody reads"
+        assert key not in self._readers, "the partition has a registration"
         self._starts.pop(key, None)
         return self._move(key, NO_OFFSET)
 

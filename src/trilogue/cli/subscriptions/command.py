@@ -18,7 +18,7 @@ from trilogue.cli.cluster import (
 )
 from trilogue.cli.options import exit_with_error
 
-app = typer.Typer(help="See who reads topics, by all protocols.")
+app = typer.Typer(help="Show the readers of topics, by all protocols.")
 app.info.no_args_is_help = True
 
 HttpOption = Annotated[

@@ -104,10 +104,10 @@ def create(
     topics: TopicsArgument,
     *,
     partitions: Annotated[
-        int, typer.Option("--partitions", "-p", min=-1, help="-1: what the server thinks right.")
+        int, typer.Option("--partitions", "-p", min=-1, help="-1: the default of the server.")
     ] = -1,
     replication: Annotated[
-        int, typer.Option("--replication", "-r", min=-1, help="-1: what the server thinks right.")
+        int, typer.Option("--replication", "-r", min=-1, help="-1: the default of the server.")
     ] = -1,
     settings: SetOption = None,
     if_missing: Annotated[

@@ -18,6 +18,7 @@ from trilogue.entry.entry import EntryError
 from trilogue.entry.pulsar.compression import PulsarCodec, decompress
 from trilogue.wire.errors import WireError
 from trilogue.wire.pulsar.batch_reader import BatchReader
+from trilogue.wire.pulsar.frame import BROKER_ENTRY_MAGIC, CHECKSUM_MAGIC
 from trilogue.wire.pulsar.message_codec import read_metadata, read_properties
 from trilogue.wire.pulsar.message_types import Metadata, SingleMessage
 from trilogue.wire.pulsar.pulsar_pb2 import CommandAck
@@ -27,7 +28,6 @@ DECOMPRESSION: Final = CommandAck.DecompressionError
 CHECKSUM: Final = CommandAck.ChecksumMismatch
 BATCH: Final = CommandAck.BatchDeSerializeError
 DECRYPTION: Final = CommandAck.DecryptionError
-BROKER_ENTRY, CHECKED = b"\x0e\x02", b"\x0e\x01"
 MAX_MESSAGES: Final = 1_000_000
 SMALLEST_SINGLE: Final = 5
 _SIZE: Final = Struct(">I")
@@ -43,9 +43,9 @@ class Section(NamedTuple):
 
 def read_section(section: memoryview) -> Section:
     """Check the checksum and the sizes; BadMessage for what is wrong."""
-    if section[:2] == BROKER_ENTRY:
+    if section[:2] == BROKER_ENTRY_MAGIC:
         section = _cut(section[2:], "broker entry metadata")[1]
-    if section[:2] == CHECKED:
+    if section[:2] == CHECKSUM_MAGIC:
         if len(section) < 6:
             raise BadMessage(CHECKSUM, "a section that ends in its checksum")
         (expected,) = _SIZE.unpack_from(section, 2)
@@ -109,9 +109,9 @@ def read_single(
 def estimate_count(section: memoryview) -> int:
     """How many messages a section seems to have, for the permits of one that is bad."""
     try:
-        if section[:2] == BROKER_ENTRY:
+        if section[:2] == BROKER_ENTRY_MAGIC:
             section = _cut(section[2:], "broker entry metadata")[1]
-        if section[:2] == CHECKED:
+        if section[:2] == CHECKSUM_MAGIC:
             section = section[6:]
         return max(1, read_metadata(_cut(section, "metadata")[0]).num_messages)
     except (BadMessage, WireError):

@@ -82,7 +82,7 @@ def decompress(codec: int, data: Buffer, uncompressed_size: int, limit: int) -> 
         case _:
             raise UnsupportedCompression(f"compression type {codec} does not exist")
     if len(out) != uncompressed_size:
-        raise CorruptEntry(f"{len(out)} bytes uncompressed, said to be {uncompressed_size}")
+        raise CorruptEntry(f"{len(out)} bytes uncompressed, declared as {uncompressed_size}")
     return out
 
 
@@ -130,7 +130,7 @@ def _snappy(data: Buffer, size: int) -> memoryview:
     try:
         declared = int(cramjam.snappy.decompress_raw_len(data))
         if declared != size:
-            raise CorruptEntry(f"snappy: {declared} bytes, said to be {size}")
+            raise CorruptEntry(f"snappy: {declared} bytes, declared as {size}")
         out = bytearray(size)
         written = cramjam.snappy.decompress_raw_into(data, out)
     except cramjam.DecompressionError as error:

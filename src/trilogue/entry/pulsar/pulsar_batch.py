@@ -1,17 +1,4 @@
-"""Pulsar's entries: the bytes of a SEND, unchanged, after the broker's header.
-
-     0            61            101                                                    length
-    +------------+-------------+------+--------+---------------+----------+-----------+
-    | header     | fixed block | 0e01 | crc32c | metadata size | metadata | payload   |
-    | (entry/entry.py) | 40 bytes    | 2    | 4      | 4             |          |           |
-    +------------+-------------+------+--------+---------------+----------+-----------+
-                               |<--------- the section: sent in MESSAGE, unchanged -->|
-
-    fixed block, so that recovery and append need no protobuf:
-    +---------+-------+------+---------------+-------------+----------+-------------+----------+
-    | version | flags | zero | metadata size | sequence id | highest  | broker time | producer |
-    | 1       | 1     | 2    | 4             | 8           | 8        | ms, 8       | 8        |
-    +---------+-------+------+---------------+-------------+----------+-------------+----------+
+"""Pulsar's entries: the bytes of a SEND, unchanged, after the broker's header (layout.py).
 
 The section is what the producer sent, with two exceptions: the broker adds the checksum where the
 producer sent none (clients older than protocol version 6), and removes broker entry metadata in
@@ -44,21 +31,23 @@ from trilogue.entry.header import (
     PRODUCER_ID_AT,
 )
 from trilogue.entry.pulsar.compression import PulsarCodec, compress, decompress
-from trilogue.entry.pulsar.pulsar_entry import (
+from trilogue.entry.pulsar.layout import (
     BATCH,
+    BLOCK_VERSION,
     CHUNK,
     DELAYED,
     ENCRYPTED,
+    FIXED_BLOCK,
     KEYED,
+    METADATA_AT,
     OUR_CHECKSUM,
-    Stamp,
-    build_entry,
-    producer_key,
+    PULSAR_SECTION_AT,
 )
+from trilogue.entry.pulsar.pulsar_entry import Stamp, build_entry, producer_key
 from trilogue.wire.errors import WireError
-from trilogue.wire.pulsar import message_codec as hot
-from trilogue.wire.pulsar import message_types as shapes
+from trilogue.wire.pulsar import message_codec, message_types
 from trilogue.wire.pulsar.batch_reader import BatchReader
+from trilogue.wire.pulsar.frame import CHECKSUM_MAGIC
 from trilogue.wire.pulsar.message_types import Metadata
 from trilogue.wire.pulsar.message_types import SingleMessage as PulsarMessage
 from trilogue.wire.pulsar.pulsar_pb2 import MessageMetadata, SingleMessageMetadata
@@ -88,20 +77,12 @@ __all__ = [
     "walk_messages",
 ]
 
-PULSAR_SECTION_AT: Final = 101
-UNCHECKED_AT: Final = 107
-"""Where the section without its checksum begins, for clients older than protocol version 6."""
-METADATA_AT: Final = 111
 MESSAGE_COUNT_LIMIT: Final = 1_000_000
 DECOMPRESSED_LIMIT: Final = 32 * 1024 * 1024
 
-_VERSION: Final = 1
-_FIXED: Final = Struct(">BBHIqqqQ")  # version, flags, 0, metadata size, sequences, time, producer
 _SIZE: Final = Struct(">I")
 _ATTRIBUTES_FIELD: Final = Struct(">h")
 _PRODUCER_FIELD: Final = Struct(">qh")
-_CHECKED: Final = b"\x0e\x01"
-_BROKER_ENTRY: Final = b"\x0e\x02"
 _ATTRIBUTES: Final = int(Format.PULSAR) << FORMAT_SHIFT
 _SMALLEST_SINGLE: Final = 5  # bytes of a message in a batch: its size and at least a byte
 _INT64: Final = 1 << 63
@@ -155,8 +136,8 @@ def broker_time(entry: Buffer) -> int:
 def _fixed_of(entry: Buffer) -> tuple[int, ...]:
     if len(entry) < METADATA_AT:
         raise CorruptEntry(f"a Pulsar entry of {len(entry)} bytes")
-    fixed = _FIXED.unpack_from(entry, HEADER_SIZE)
-    if fixed[0] != _VERSION:
+    fixed = FIXED_BLOCK.unpack_from(entry, HEADER_SIZE)
+    if fixed[0] != BLOCK_VERSION:
         raise InvalidEntry(f"version {fixed[0]} of a Pulsar entry")
     if fixed[3] > len(entry) - METADATA_AT:
         raise CorruptEntry(f"metadata of {fixed[3]} bytes in an entry of {len(entry)}")
@@ -170,7 +151,7 @@ def _metadata_view(entry: Buffer) -> memoryview:
 def read_metadata(entry: Buffer) -> Metadata:
     """Return the `MessageMetadata` of the producer. Raises `CorruptEntry`."""
     try:
-        return hot.read_metadata(_metadata_view(entry))
+        return message_codec.read_metadata(_metadata_view(entry))
     except WireError as error:
         raise CorruptEntry(f"metadata: {error}") from error
 
@@ -178,14 +159,14 @@ def read_metadata(entry: Buffer) -> Metadata:
 def read_properties(entry: Buffer) -> tuple[tuple[str, str], ...]:
     """Return the properties of an entry of one message; in a batch each message has its own."""
     try:
-        return hot.read_properties(_metadata_view(entry))
+        return message_codec.read_properties(_metadata_view(entry))
     except WireError as error:
         raise CorruptEntry(f"metadata: {error}") from error
 
 
 def sticky_key(entry: Buffer) -> bytes:
     """Return the key by which a Key_Shared subscription selects the consumer of an entry."""
-    return shapes.sticky_key(read_metadata(entry))
+    return message_types.sticky_key(read_metadata(entry))
 
 
 def walk_messages(
@@ -245,7 +226,7 @@ def build_section(metadata: MessageMetadata, payload: Buffer) -> bytes:
     """Build a section of metadata and a (compressed) payload, with its checksum."""
     octets = metadata.SerializeToString()
     body = b"".join((_SIZE.pack(len(octets)), octets, payload))
-    return _CHECKED + _SIZE.pack(crc32c(body)) + body
+    return CHECKSUM_MAGIC + _SIZE.pack(crc32c(body)) + body
 
 
 def build_single(

@@ -1,6 +1,6 @@
 """Builds an entry of the section that a Pulsar producer sent; this runs for every SEND.
 
-The layout is in pulsar_batch.py. Compiled with pulsar_entry.pxd, which only adds types; without a
+The layout is in layout.py. Compiled with pulsar_entry.pxd, which only adds types; without a
 compiler it is plain Python.
 """
 
@@ -13,20 +13,31 @@ from typing import NamedTuple, TypeAlias
 import cython
 
 from trilogue.entry.checksum import combine, crc32c
-from trilogue.entry.entry import CorruptEntry, EntryHeader, InvalidEntry
+from trilogue.entry.entry import (
+    FORMAT_SHIFT,
+    TRANSACTIONAL,
+    CorruptEntry,
+    EntryHeader,
+    Format,
+    InvalidEntry,
+)
 from trilogue.wire.errors import WireError
 
 Int: TypeAlias = int  # the compiler would take a bare `int` for a Python object, and so on
 View: TypeAlias = memoryview
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Bytes: TypeAlias = memoryview  # a pointer when compiled
+Bool: TypeAlias = bool
 
-CHUNK, OUR_CHECKSUM, KEYED, BATCH, DELAYED, ENCRYPTED = 1, 2, 4, 8, 16, 32
-
+# pulsar_entry.pxd declares these as C variables.
 _COMBINED = 32 << 10  # bytes from which checksums are combined
+_PULSAR = int(Format.PULSAR) << FORMAT_SHIFT  # attributes: the format
+_TRANSACTIONAL = int(TRANSACTIONAL)
+_SMALLEST_MESSAGE = 5  # bytes of a message in a batch: its size and at least a byte
 _tuple_new = tuple.__new__
 
 if not cython.compiled:  # pulsar_entry.pxd imports the compiled version
+    from trilogue.entry.header import CHECKED_FROM, CHECKSUM_AT
     from trilogue.entry.memory import (
         bytes_of,
         copy,
@@ -35,9 +46,56 @@ if not cython.compiled:  # pulsar_entry.pxd imports the compiled version
         store32,
         store64,
         writable_bytes_of,
+        write_header,
+    )
+    from trilogue.entry.pulsar.layout import (
+        BATCH,
+        BLOCK_VERSION,
+        BROKER_METADATA_PART,
+        BROKER_TIME_AT,
+        CHECKSUM_PART,
+        CHUNK,
+        DELAYED,
+        ENCRYPTED,
+        FLAGS_AT,
+        HIGHEST_SEQUENCE_ID_AT,
+        KEYED,
+        METADATA_SIZE_AT,
+        OUR_CHECKSUM,
+        PART_HEAD_SIZE,
+        PART_MAGIC,
+        PRODUCER_KEY_AT,
+        PULSAR_SECTION_AT,
+        RESERVED_AT,
+        SECTION_CHECKSUM_AT,
+        SEQUENCE_ID_AT,
+        UNCHECKED_AT,
+        VERSION_AT,
     )
     from trilogue.wire.fields import Fields
     from trilogue.wire.memory import signed32, signed64, truncated32
+    from trilogue.wire.pulsar.metadata_fields import (
+        META_CHUNK_ID,
+        META_COMPRESSION,
+        META_DELIVER_AT_TIME,
+        META_ENCRYPTION_KEYS,
+        META_HIGHEST_SEQUENCE_ID,
+        META_MARKER_TYPE,
+        META_NUM_CHUNKS,
+        META_NUM_MESSAGES,
+        META_ORDERING_KEY,
+        META_PARTITION_KEY,
+        META_PRODUCER_NAME,
+        META_PUBLISH_TIME,
+        META_REPLICATED_FROM,
+        META_SEQUENCE_ID,
+        META_TXN_LEAST,
+        META_TXN_MOST,
+        META_UNCOMPRESSED_SIZE,
+        META_UUID,
+    )
+
+_OTHER_TEXTS = 1 << META_REPLICATED_FROM | 1 << META_PARTITION_KEY | 1 << META_UUID
 
 
 class Stamp(NamedTuple):
@@ -69,7 +127,7 @@ def build_entry(
     at = _body_at(view)
     body = view[at:]
     crc = crc32c(body)
-    has_crc = at >= 6 and data[at - 6] == 0x0E and data[at - 5] == 0x01
+    has_crc = at >= PART_HEAD_SIZE and _begins_part(data, at - PART_HEAD_SIZE, CHECKSUM_PART)
     if has_crc and crc != load32(data, at - 4):
         raise CorruptEntry(f"checksum {crc:08x}, the producer has {load32(data, at - 4):08x}")
     metadata_size = load32(data, at) if size - at >= 4 else size
@@ -79,71 +137,48 @@ def build_entry(
     try:
         fields.scan(at + 4, at + 4 + metadata_size)
         key = producer_key(_checked_name(fields))
-        sequence_id = signed64(fields.needed(2))
-        time_ms = signed64(fields.needed(3))
+        sequence_id = signed64(fields.needed(META_SEQUENCE_ID))
+        time_ms = signed64(fields.needed(META_PUBLISH_TIME))
     except WireError as error:
         raise InvalidEntry(f"metadata: {error}") from error
     if time_ms < 0:
-        raise InvalidEntry(f"publish time {fields.number(3, 0)}")
+        raise InvalidEntry(f"publish time {fields.number(META_PUBLISH_TIME, 0)}")
     count = _message_count(fields, size - at - 4 - metadata_size, message_count_limit)
     highest = _highest(fields, sequence_id)
-    flags = _flags(fields) if has_crc else _flags(fields) | 2
-    chunks = signed32(fields.number(27, 0))
-    records = count
-    if chunks > 1 and signed32(fields.number(29, 0)) + 1 < chunks:
-        records = 0  # a chunk that is not the last of its message
-    attributes = 0x110 if fields.has_number(22) or fields.has_number(23) else 0x100
+    flags = _flags(fields, has_crc)
+    records = _record_count(fields, count)
+    attributes = _attributes(fields)
 
-    size += 107 - at
+    size += UNCHECKED_AT - at
     entry = memoryview(new_bytes(size))
     out = writable_bytes_of(entry)
-    _write_header(out, size, attributes, count, records, time_ms)
+    write_header(out, size, attributes, count, records, time_ms)
     _write_block(out, flags, metadata_size, sequence_id, highest)
-    store64(out, 85, broker_ms)
-    store64(out, 93, signed64(key))
-    out[101] = 0x0E
-    out[102] = 0x01
-    store32(out, 103, signed32(crc))
-    copy(out, 107, data, at, size - 107)
+    store64(out, BROKER_TIME_AT, broker_ms)
+    store64(out, PRODUCER_KEY_AT, signed64(key))
+    out[PULSAR_SECTION_AT] = PART_MAGIC
+    out[PULSAR_SECTION_AT + 1] = CHECKSUM_PART
+    store32(out, SECTION_CHECKSUM_AT, signed32(crc))
+    copy(out, UNCHECKED_AT, data, at, size - UNCHECKED_AT)
     total = _checksum(entry, crc)
-    store32(out, 17, signed32(total))
+    store32(out, CHECKSUM_AT, signed32(total))
 
-    last = count - 1
-    values = (0, size, -1, total, attributes, last, time_ms, time_ms, -1, -1, -1, records)
+    values = (0, size, -1, total, attributes, count - 1, time_ms, time_ms, -1, -1, -1, records)
     header: EntryHeader = _tuple_new(EntryHeader, values)
     stamp: Stamp = _tuple_new(Stamp, (sequence_id, highest, key, flags))
     return entry, header, stamp
-
-
-def _write_header(  # noqa: PLR0917 - once per entry
-    out: Bytes, size: Int, attributes: Int, count: Int, records: Int, time_ms: Int
-) -> None:
-    """Write the 61 bytes of the header, except the checksum."""
-    store64(out, 0, 0)
-    store32(out, 8, size - 12)
-    store32(out, 12, -1)
-    out[16] = 2
-    out[21] = attributes >> 8
-    out[22] = attributes & 0xFF
-    store32(out, 23, count - 1)
-    store64(out, 27, time_ms)
-    store64(out, 35, time_ms)
-    store64(out, 43, -1)
-    out[51] = out[52] = 0xFF
-    store32(out, 53, -1)
-    store32(out, 57, records)
 
 
 def _write_block(
     out: Bytes, flags: Int, metadata_size: Int, sequence_id: Int, highest: Int
 ) -> None:
     """Write the fixed block, except time and producer."""
-    out[61] = 1
-    out[62] = flags
-    out[63] = out[64] = 0
-    store32(out, 65, metadata_size)
-    store64(out, 69, sequence_id)
-    store64(out, 77, highest)
+    out[VERSION_AT] = BLOCK_VERSION
+    out[FLAGS_AT] = flags
+    out[RESERVED_AT] = out[RESERVED_AT + 1] = 0
+    store32(out, METADATA_SIZE_AT, metadata_size)
+    store64(out, SEQUENCE_ID_AT, sequence_id)
+    store64(out, HIGHEST_SEQUENCE_ID_AT, highest)
 
 
 def _body_at(view: View) -> Int:
@@ -151,34 +186,40 @@ def _body_at(view: View) -> Int:
     data = bytes_of(view)
     size = len(view)
     at = 0
-    if size >= 2 and data[0] == 0x0E and data[1] == 0x02:
-        if size < 6:
+    if size >= 2 and _begins_part(data, 0, BROKER_METADATA_PART):
+        if size < PART_HEAD_SIZE:
             raise InvalidEntry("broker entry metadata is cut")
         at = load32(data, 2)
-        if at > size - 6:
-            raise InvalidEntry(f"broker entry metadata of {at} bytes, {size - 6} are there")
-        at += 6
-    if size - at >= 2 and data[at] == 0x0E and data[at + 1] == 0x01:
-        if size - at < 6:
+        room = size - PART_HEAD_SIZE
+        if at > room:
+            raise InvalidEntry(f"broker entry metadata of {at} bytes, {room} are there")
+        at += PART_HEAD_SIZE
+    if size - at >= 2 and _begins_part(data, at, CHECKSUM_PART):
+        if size - at < PART_HEAD_SIZE:
             raise InvalidEntry("the checksum is cut")
-        at += 6
+        at += PART_HEAD_SIZE
     return at
+
+
+def _begins_part(data: Bytes, at: Int, kind: Int) -> Bool:
+    """Whether a part of this kind begins at a position that has two bytes."""
+    return data[at] == PART_MAGIC and data[at + 1] == kind
 
 
 def _checked_name(fields: Fields) -> str:
     """Return the producer name; raises if any text field is not UTF-8."""
-    name = fields.text(1)
+    name = fields.text(META_PRODUCER_NAME)
     if name is None:
         raise WireError("no producer name")
-    if fields.spans & ((1 << 5) | (1 << 6) | (1 << 26)):
-        fields.text(5)
-        fields.text(6)
-        fields.text(26)
+    if fields.spans & _OTHER_TEXTS:
+        fields.text(META_REPLICATED_FROM)
+        fields.text(META_PARTITION_KEY)
+        fields.text(META_UUID)
     return name
 
 
 def _highest(fields: Fields, sequence_id: Int) -> Int:
-    highest = signed64(fields.number(24, 0))
+    highest = signed64(fields.number(META_HIGHEST_SEQUENCE_ID, 0))
     if highest <= 0:
         return sequence_id
     if sequence_id > highest:
@@ -188,42 +229,62 @@ def _highest(fields: Fields, sequence_id: Int) -> Int:
 
 def _message_count(fields: Fields, payload_size: Int, limit: Int) -> Int:
     """Return how many offsets the entry takes, after a check that the payload can hold them."""
-    if fields.has_number(20):
-        marker = signed32(fields.number(20, 0))
+    if fields.has_number(META_MARKER_TYPE):
+        marker = signed32(fields.number(META_MARKER_TYPE, 0))
         raise InvalidEntry(f"a marker ({marker}), which no producer may send")
-    chunks = signed32(fields.number(27, 0))
+    chunks = signed32(fields.number(META_NUM_CHUNKS, 0))
     if chunks > 1:
-        chunk_id = signed32(fields.number(29, 0)) if fields.has_number(29) else -1
-        if fields.has_number(11) or chunk_id < 0 or chunk_id >= chunks:
+        chunk_id = -1
+        if fields.has_number(META_CHUNK_ID):
+            chunk_id = signed32(fields.number(META_CHUNK_ID, 0))
+        if fields.has_number(META_NUM_MESSAGES) or chunk_id < 0 or chunk_id >= chunks:
             raise InvalidEntry(f"chunk {chunk_id} of {chunks}")
         return 1
-    if not fields.has_number(11):
+    if not fields.has_number(META_NUM_MESSAGES):
         return 1
-    count = signed32(fields.number(11, 1))
-    room = truncated32(fields.number(9, 0)) if fields.number(8, 0) else payload_size
-    if count <= 0 or count > limit or count > 1 + room // 5:
+    count = signed32(fields.number(META_NUM_MESSAGES, 1))
+    room = payload_size
+    if fields.number(META_COMPRESSION, 0):
+        room = truncated32(fields.number(META_UNCOMPRESSED_SIZE, 0))
+    if count <= 0 or count > limit or count > 1 + room // _SMALLEST_MESSAGE:
         raise InvalidEntry(f"{count} messages in a payload of {room} bytes")
     return count
 
 
-def _flags(fields: Fields) -> Int:
-    flags = 0
-    if signed32(fields.number(27, 0)) > 1:
-        flags |= 1
-    if fields.has_span(6) or fields.has_span(18):
-        flags |= 4
-    if fields.has_number(11):
-        flags |= 8
-    if fields.has_number(19) and signed64(fields.number(19, 0)) > 0:
-        flags |= 16
-    if fields.has_span(13):
-        flags |= 32
+def _record_count(fields: Fields, count: Int) -> Int:
+    """Return the number of messages of the entry: none for a chunk before the last."""
+    chunks = signed32(fields.number(META_NUM_CHUNKS, 0))
+    if chunks > 1 and signed32(fields.number(META_CHUNK_ID, 0)) + 1 < chunks:
+        return 0
+    return count
+
+
+def _attributes(fields: Fields) -> Int:
+    """Return the attributes of the entry's header."""
+    if fields.has_number(META_TXN_LEAST) or fields.has_number(META_TXN_MOST):
+        return _PULSAR | _TRANSACTIONAL
+    return _PULSAR
+
+
+def _flags(fields: Fields, has_crc: Bool) -> Int:
+    """Return the flags of the fixed block."""
+    flags = 0 if has_crc else OUR_CHECKSUM
+    if signed32(fields.number(META_NUM_CHUNKS, 0)) > 1:
+        flags |= CHUNK
+    if fields.has_span(META_PARTITION_KEY) or fields.has_span(META_ORDERING_KEY):
+        flags |= KEYED
+    if fields.has_number(META_NUM_MESSAGES):
+        flags |= BATCH
+    if signed64(fields.number(META_DELIVER_AT_TIME, 0)) > 0:
+        flags |= DELAYED
+    if fields.has_span(META_ENCRYPTION_KEYS):
+        flags |= ENCRYPTED
     return flags
 
 
 def _checksum(entry: View, body_crc: Int) -> Int:
     """Return the checksum of an entry, using the known checksum of its body."""
-    size = len(entry) - 107
+    size = len(entry) - UNCHECKED_AT
     if size < _COMBINED:
-        return crc32c(entry[21:])
-    return combine(crc32c(entry[21:107]), body_crc, size)
+        return crc32c(entry[CHECKED_FROM:])
+    return combine(crc32c(entry[CHECKED_FROM:UNCHECKED_AT]), body_crc, size)

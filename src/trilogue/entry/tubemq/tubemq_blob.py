@@ -1,16 +1,4 @@
-"""TubeMQ's entries: the data of a send, unchanged, after the broker's header.
-
-     0            61            93                93 + type size                    length
-    +------------+-------------+-----------------+----------------------------------+
-    | header     | fixed block | type, UTF-8     | data, as sent to consumers       |
-    | (entry/entry.py) | 32 bytes    | where it has one|                                  |
-    +------------+-------------+-----------------+----------------------------------+
-
-    fixed block, so that filters, recovery and append do not read the data:
-    +---------+-------+-----------+-----------+----------+-----------+----------+-------------+
-    | version | flags | type size | type hash | checksum | sent from | time     | broker time |
-    | 1       | 1     | 2         | 4         | 4        | 4         | 8        | ms, 8       |
-    +---------+-------+-----------+-----------+----------+-----------+----------+-------------+
+"""TubeMQ's entries: the data of a send, unchanged, after the broker's header (layout.py).
 
     data, if flag bit 0 is set; otherwise the body alone:
     +-----------------+------------------------------+--------+
@@ -34,6 +22,7 @@ from zlib import crc32
 from trilogue.entry.compression import Buffer
 from trilogue.entry.entry import CorruptEntry, EntryHeader, Format, InvalidEntry
 from trilogue.entry.header import HEADER_SIZE
+from trilogue.entry.tubemq.layout import ATTRIBUTES, BLOCK_VERSION, FIXED_BLOCK, TYPE_AT, TYPED
 from trilogue.entry.tubemq.tubemq_entry import (
     TYPE_SIZE_MAX,
     Picked,
@@ -70,8 +59,6 @@ __all__ = [
     "verify_entry",
 ]
 
-ATTRIBUTES: Final = 1  # flags of the fixed block; the first is also the flag on the wire
-TYPED: Final = 2
 COMPUTE: Final = -1
 """The checksum field of a producer that does not compute one."""
 NO_TIME: Final = -1
@@ -79,9 +66,6 @@ MESSAGE_TYPE: Final = "$msgType$"
 """The attribute of the message type; clients write it as the first one."""
 MESSAGE_TIME: Final = "$msgTime$"
 
-_VERSION: Final = 1
-_FIXED: Final = Struct(">BBHiIiqq")  # version, flags, type size, hash, checksum, address, times
-_TYPE_AT: Final = HEADER_SIZE + _FIXED.size
 _SIZE: Final = Struct(">i")
 
 
@@ -101,17 +85,17 @@ class Stored(NamedTuple):
 def read_stored(entry: Buffer) -> Stored:
     """Parse one complete entry. Raises `CorruptEntry` unless `build_entry` could have built it."""
     view = memoryview(entry)
-    if len(view) < _TYPE_AT:
+    if len(view) < TYPE_AT:
         raise CorruptEntry(f"a TubeMQ entry of {len(view)} bytes")
-    fields = _FIXED.unpack_from(view, HEADER_SIZE)
+    fields = FIXED_BLOCK.unpack_from(view, HEADER_SIZE)
     version, flags, type_size, type_hash, checksum, sent_addr, message_time, broker_ms = fields
-    data_at = _TYPE_AT + type_size
-    if version != _VERSION or flags & ~(ATTRIBUTES | TYPED):
+    data_at = TYPE_AT + type_size
+    if version != BLOCK_VERSION or flags & ~(ATTRIBUTES | TYPED):
         raise CorruptEntry(f"version {version}, flags {flags} of a TubeMQ entry")
     if data_at > len(view) or (type_size and not flags & TYPED):
         raise CorruptEntry(f"a type of {type_size} bytes in an entry of {len(view)}")
     try:
-        message_type = str(view[_TYPE_AT:data_at], "utf-8") if flags & TYPED else None
+        message_type = str(view[TYPE_AT:data_at], "utf-8") if flags & TYPED else None
     except UnicodeDecodeError as error:
         raise CorruptEntry(f"a type that is not text: {error.reason}") from error
     return Stored(

@@ -2,10 +2,20 @@
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
+from trilogue.entry.header cimport (
+    BASE_OFFSET_AT, CHECKED_FROM, CHECKSUM_AT, FORMAT_AT, HEADER_SIZE, LAST_OFFSET_DELTA_AT,
+    LENGTH_AT, LENGTH_PREFIX, MAGIC, MAGIC_AT, RECORD_COUNT_AT
+)
 from trilogue.entry.memory cimport (
-    bytes_of, copy, load32, load64, new_bytes, store32, store64, writable_bytes_of
+    bytes_of, copy, load32, load64, new_bytes, store32, store64, writable_bytes_of, write_header
+)
+from trilogue.entry.tubemq.layout cimport (
+    ATTRIBUTES, BLOCK_VERSION, BROKER_TIME_AT, DATA_CHECKSUM_AT, FLAGS_AT, MESSAGE_TIME_AT,
+    SENT_FROM_AT, TYPED, TYPE_AT, TYPE_HASH_AT, TYPE_SIZE_AT, VERSION_AT
 )
 from trilogue.wire.memory cimport signed32
+
+cdef int _TUBEMQ, _FORMAT, _FORMAT_MASK
 
 
 @cython.locals(value=uint32_t, at=Py_ssize_t)
@@ -19,8 +29,6 @@ cpdef int64_t message_id(int64_t partition_id, int64_t offset) except? -1
                total=uint32_t, values=tuple, trimmed=str)
 cpdef tuple build_entry(object data, int64_t flag, int64_t checksum, int32_t sent_addr,
                         str message_type, str message_time, int64_t broker_ms)
-
-cdef void _write_header(uint8_t *out, Py_ssize_t length, int64_t broker_ms) noexcept
 
 @cython.locals(size=Py_ssize_t, length=uint32_t)
 cdef int _check_attributes(object view) except -1

@@ -1,6 +1,6 @@
 """Builds an entry of a TubeMQ producer's message, and selects stored messages for consumers.
 
-The layout is in tubemq_blob.py. Compiled with tubemq_entry.pxd, which only adds types; without a
+The layout is in layout.py. Compiled with tubemq_entry.pxd, which only adds types; without a
 compiler it is plain Python.
 """
 
@@ -15,7 +15,7 @@ from zlib import crc32
 import cython
 
 from trilogue.entry.checksum import crc32c
-from trilogue.entry.entry import CorruptEntry, EntryHeader, InvalidEntry
+from trilogue.entry.entry import FORMAT_SHIFT, CorruptEntry, EntryHeader, Format, InvalidEntry
 
 Int: TypeAlias = int  # the compiler would take a bare `int` for a Python object, and so on
 View: TypeAlias = memoryview
@@ -27,9 +27,26 @@ MaybeTexts: TypeAlias = "frozenset[bytes] | None"
 
 TYPE_SIZE_MAX = 4096
 _NO_TYPE = b""
+# tubemq_entry.pxd declares these as C variables.
+_TUBEMQ = int(Format.TUBEMQ) << FORMAT_SHIFT  # attributes: the format
+_FORMAT = int(Format.TUBEMQ)  # in the byte at FORMAT_AT
+_FORMAT_MASK = 3
 _tuple_new = tuple.__new__
 
 if not cython.compiled:  # tubemq_entry.pxd imports the compiled version
+    from trilogue.entry.header import (
+        BASE_OFFSET_AT,
+        CHECKED_FROM,
+        CHECKSUM_AT,
+        FORMAT_AT,
+        HEADER_SIZE,
+        LAST_OFFSET_DELTA_AT,
+        LENGTH_AT,
+        LENGTH_PREFIX,
+        MAGIC,
+        MAGIC_AT,
+        RECORD_COUNT_AT,
+    )
     from trilogue.entry.memory import (
         bytes_of,
         copy,
@@ -39,6 +56,21 @@ if not cython.compiled:  # tubemq_entry.pxd imports the compiled version
         store32,
         store64,
         writable_bytes_of,
+        write_header,
+    )
+    from trilogue.entry.tubemq.layout import (
+        ATTRIBUTES,
+        BLOCK_VERSION,
+        BROKER_TIME_AT,
+        DATA_CHECKSUM_AT,
+        FLAGS_AT,
+        MESSAGE_TIME_AT,
+        SENT_FROM_AT,
+        TYPE_AT,
+        TYPE_HASH_AT,
+        TYPE_SIZE_AT,
+        TYPED,
+        VERSION_AT,
     )
     from trilogue.wire.memory import signed32
 
@@ -126,7 +158,7 @@ def build_entry(  # noqa: PLR0917 - once per message
         if trimmed:
             kind = trimmed.encode()
             code = java_hash(trimmed)
-            flags |= 2
+            flags |= TYPED
     time = -1
     if message_time is not None:
         time = _time_of(message_time)
@@ -134,46 +166,29 @@ def build_entry(  # noqa: PLR0917 - once per message
     if type_size > 4096:
         raise InvalidEntry(f"a type of {type_size} bytes")
 
-    start = 93 + type_size
+    start = TYPE_AT + type_size
     length = start + size
     entry = memoryview(new_bytes(length))
     out = writable_bytes_of(entry)
-    _write_header(out, length, broker_ms)
-    out[61] = 1
-    out[62] = flags
-    out[63] = type_size >> 8
-    out[64] = type_size & 255
-    store32(out, 65, code)
-    store32(out, 69, actual)
-    store32(out, 73, sent_addr)
-    store64(out, 77, time)
-    store64(out, 85, broker_ms)
+    write_header(out, length, _TUBEMQ, 1, 1, broker_ms)
+    out[VERSION_AT] = BLOCK_VERSION
+    out[FLAGS_AT] = flags
+    out[TYPE_SIZE_AT] = type_size >> 8
+    out[TYPE_SIZE_AT + 1] = type_size & 255
+    store32(out, TYPE_HASH_AT, code)
+    store32(out, DATA_CHECKSUM_AT, actual)
+    store32(out, SENT_FROM_AT, sent_addr)
+    store64(out, MESSAGE_TIME_AT, time)
+    store64(out, BROKER_TIME_AT, broker_ms)
     if type_size:
-        copy(out, 93, bytes_of(memoryview(kind)), 0, type_size)
+        copy(out, TYPE_AT, bytes_of(memoryview(kind)), 0, type_size)
     if size:
         copy(out, start, bytes_of(view), 0, size)
-    total = crc32c(entry[21:])
-    store32(out, 17, signed32(total))
-    values = (0, length, -1, total, 0x200, 0, broker_ms, broker_ms, -1, -1, -1, 1)
+    total = crc32c(entry[CHECKED_FROM:])
+    store32(out, CHECKSUM_AT, signed32(total))
+    values = (0, length, -1, total, _TUBEMQ, 0, broker_ms, broker_ms, -1, -1, -1, 1)
     header: EntryHeader = _tuple_new(EntryHeader, values)
     return entry, header
-
-
-def _write_header(out: Bytes, length: Int, broker_ms: Int) -> None:
-    """Write the 61 bytes of the header, except the checksum."""
-    store64(out, 0, 0)
-    store32(out, 8, length - 12)
-    store32(out, 12, -1)
-    out[16] = 2
-    out[21] = 2
-    out[22] = 0
-    store32(out, 23, 0)
-    store64(out, 27, broker_ms)
-    store64(out, 35, broker_ms)
-    store64(out, 43, -1)
-    out[51] = out[52] = 0xFF
-    store32(out, 53, -1)
-    store32(out, 57, 1)
 
 
 def _check_attributes(view: View) -> None:
@@ -226,16 +241,16 @@ def pick(  # noqa: PLR0917 - once per read
     found: list[Transfer] = []
     while pos < stop and count < count_max:
         length = _entry_length(data, pos, stop)
-        base = load64(data, pos)
-        last = base + load32(data, pos + 23)
+        base = load64(data, pos + BASE_OFFSET_AT)
+        last = base + load32(data, pos + LAST_OFFSET_DELTA_AT)
         if last < offset:
             pos += length
             continue
         count += 1
-        if load32(data, pos + 57) and (hashes is None or _passes(data, pos, hashes)):
+        if load32(data, pos + RECORD_COUNT_AT) and (hashes is None or _passes(data, pos, hashes)):
             at = _data_at(data, pos, length)
             body = length - (at - pos)
-            if texts is not None and bytes(view[pos + 93 : at]) not in texts:
+            if texts is not None and bytes(view[pos + TYPE_AT : at]) not in texts:
                 offset = last + 1
                 pos += length
                 continue
@@ -243,9 +258,9 @@ def pick(  # noqa: PLR0917 - once per read
                 break
             values = (
                 message_id(partition_id, base),
-                load32(data, pos + 69),
+                load32(data, pos + DATA_CHECKSUM_AT),
                 view[at : pos + length],
-                data[pos + 62] & 1,
+                data[pos + FLAGS_AT] & ATTRIBUTES,
             )
             found.append(_tuple_new(Transfer, values))
             size += body
@@ -257,28 +272,28 @@ def pick(  # noqa: PLR0917 - once per read
 
 def _passes(data: Bytes, pos: Int, hashes: Hashes) -> Int:
     """Whether the hash of the type of the message at `pos` is in `hashes`; never without a type."""
-    return data[pos + 62] & 2 and signed32(load32(data, pos + 65)) in hashes
+    return data[pos + FLAGS_AT] & TYPED and signed32(load32(data, pos + TYPE_HASH_AT)) in hashes
 
 
 def _entry_length(data: Bytes, pos: Int, stop: Int) -> Int:
     """Return the length of the entry at `pos`, after checking bounds and format."""
-    if stop - pos < 61:
+    if stop - pos < HEADER_SIZE:
         raise CorruptEntry(f"no whole header in the {stop - pos} bytes at {pos}")
-    length = 12 + load32(data, pos + 8)
+    length = LENGTH_PREFIX + load32(data, pos + LENGTH_AT)
     if length > stop - pos:
         raise CorruptEntry(f"the entry at {pos} declares {length} bytes, of {stop - pos}")
-    if data[pos + 16] != 2 or data[pos + 21] & 3 != 2:
+    if data[pos + MAGIC_AT] != MAGIC or data[pos + FORMAT_AT] & _FORMAT_MASK != _FORMAT:
         raise InvalidEntry(f"the entry at {pos} is not TubeMQ's")
-    if length < 61 or (load32(data, pos + 57) and length < 93):
+    if length < HEADER_SIZE or (load32(data, pos + RECORD_COUNT_AT) and length < TYPE_AT):
         raise CorruptEntry(f"an entry of {length} bytes at {pos}")
     return length
 
 
 def _data_at(data: Bytes, pos: Int, length: Int) -> Int:
     """Return the position of the data of the entry at `pos`."""
-    if data[pos + 61] != 1:
-        raise CorruptEntry(f"version {data[pos + 61]} of a TubeMQ entry")
-    size = data[pos + 63] << 8 | data[pos + 64]
-    if size > length - 93:
+    if data[pos + VERSION_AT] != BLOCK_VERSION:
+        raise CorruptEntry(f"version {data[pos + VERSION_AT]} of a TubeMQ entry")
+    size = data[pos + TYPE_SIZE_AT] << 8 | data[pos + TYPE_SIZE_AT + 1]
+    if size > length - TYPE_AT:
         raise CorruptEntry(f"a type of {size} bytes in an entry of {length}")
-    return pos + 93 + size
+    return pos + TYPE_AT + size

@@ -15,6 +15,7 @@ import msgspec
 from trilogue.broker.subscriptions.consumer import NO_EPOCH, SubscriptionConsumer
 from trilogue.broker.topics.partition import Partition
 from trilogue.entry.entry import EntryError
+from trilogue.entry.pulsar.layout import PART_HEAD_SIZE
 from trilogue.entry.pulsar.pulsar_batch import (
     broker_time,
     build_entry,
@@ -35,8 +36,6 @@ BATCHES_SINCE: Final = 4
 CHECKSUM_SINCE: Final = 6
 ACTIVE_CHANGE_SINCE: Final = 12
 BROKER_ENTRY_SINCE: Final = 18
-
-CHECKSUM_BYTES: Final = 6  # 0e01 and the checksum, at the head of a section
 
 
 class ConsumerDispatcher(Protocol):
@@ -129,8 +128,8 @@ class Consumer(SubscriptionConsumer, Generic[DispatcherT], eq=False, kw_only=Tru
         assert dispatcher is not None, "only a member of a subscription is sent messages"
         size = len(section)
         if connection.protocol_version < CHECKSUM_SINCE:
-            section = memoryview(section)[CHECKSUM_BYTES:]
-            size -= CHECKSUM_BYTES
+            section = memoryview(section)[PART_HEAD_SIZE:]
+            size -= PART_HEAD_SIZE
             front = b""
         head = encode_message_head(
             self.consumer_id,

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from struct import Struct
 from typing import Final
 
+from trilogue.entry.pulsar.layout import SECTION_METADATA_AT
 from trilogue.gateway.stream import Buffer
 from trilogue.wire.pulsar.message_codec import read_metadata
 from trilogue.wire.pulsar.message_types import sticky_key
@@ -24,7 +25,6 @@ INT64: Final = 1 << 63
 LATEST: Final = INT64 - 1  # as ledger id and as entry id
 EARLIEST: Final = -1
 _SIZE: Final = Struct(">I")
-_METADATA_AT: Final = 10  # in a section
 
 
 def signed(number: int) -> int:
@@ -88,5 +88,5 @@ def first_unacked(base: int, end: int, words: Sequence[int]) -> int:
 def read_section_key(section: Buffer | None) -> bytes:
     """Return the sticky key of a converted section, which selects a Key_Shared consumer."""
     view = memoryview(section or b"")
-    (size,) = _SIZE.unpack_from(view, _METADATA_AT - 4)
-    return sticky_key(read_metadata(view[_METADATA_AT : _METADATA_AT + size]))
+    (size,) = _SIZE.unpack_from(view, SECTION_METADATA_AT - 4)
+    return sticky_key(read_metadata(view[SECTION_METADATA_AT : SECTION_METADATA_AT + size]))

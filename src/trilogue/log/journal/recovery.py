@@ -172,7 +172,7 @@ def _refuse_corruption(
             if frame.durable_through >= expected:
                 where = last or found
                 raise CorruptLog(
-                    f"frame {expected} was durable (frame {frame.sequence} says so) and is not "
+                    f"frame {expected} was durable (frame {frame.sequence} records it) and is not "
                     "readable; start with --salvage to go on without it",
                     where.path,
                     where.end if last is not None else BLOCK,

@@ -23,11 +23,14 @@ from trilogue.log.segments.segment import (
     BLOCK,
     EPOCH,
     HEADER,
+    MIN_APPEND_TIME,
+    MIN_EVENT_TIME,
     RECORD,
     RECORD_CHECKED,
     TRAILER,
     AbortedTransaction,
     EpochStart,
+    SectionPlace,
 )
 from trilogue.log.segments.segment_files import is_remote
 from trilogue.log.segments.segment_footer import read_header, read_trailer
@@ -152,7 +155,9 @@ class MergeInput:
         if not HEADER.size <= self.footer <= self._directory <= stop or (
             stop - self._directory != count * RECORD.size
         ):
-            raise CorruptLog("the directory is not where the trailer says", path, self._directory)
+            raise CorruptLog(
+                "the trailer has another place of the directory", path, self._directory
+            )
         self._records.stop = stop
         self._sections.stop = self._directory
         self._entries.stop = self.footer
@@ -202,29 +207,32 @@ class MergeInput:
 
     def index(self, record: Record, start_offset: int) -> Index | None:
         """Read the index of the next partition, in the order of the ids; None if it is damaged."""
-        position, blocks, epochs, aborted, checksum = record[12:17]
-        rows_size, epochs_size = blocks * BLOCK.size, epochs * EPOCH.size
-        size = rows_size + epochs_size + aborted * ABORTED.size
-        if not blocks or not epochs or not self.footer <= position <= self._directory - size:
+        place = SectionPlace.of_record(record)
+        if not place.blocks or not place.epochs:
             return None
-        section = self._sections.read_bytes(position, size)
-        if crc32c(section) != checksum:
+        if not self.footer <= place.position <= self._directory - place.size:
             return None
-        rows = list(BLOCK.iter_unpack(section[:rows_size]))
+        section = self._sections.read_bytes(place.position, place.size)
+        if crc32c(section) != place.checksum:
+            return None
+        epochs_at, aborted_at = place.epochs_at, place.aborted_at
+        rows = list(BLOCK.iter_unpack(section[:epochs_at]))
         if rows[0][1] <= start_offset:
             rows = [row for row in rows if row[1] > start_offset]
             if not rows:
                 return None
-        then = rows_size + epochs_size
         return Index(
             self.number,
             rows,
-            [EpochStart(each[0], each[2]) for each in EPOCH.iter_unpack(section[rows_size:then])],
-            [AbortedTransaction(*each) for each in ABORTED.iter_unpack(section[then:])]
-            if aborted
+            [
+                EpochStart(each[0], each[2])
+                for each in EPOCH.iter_unpack(section[epochs_at:aborted_at])
+            ],
+            [AbortedTransaction(*each) for each in ABORTED.iter_unpack(section[aborted_at:])]
+            if place.aborted
             else [],
-            record[8],
-            record[10],
+            record[MIN_EVENT_TIME],
+            record[MIN_APPEND_TIME],
         )
 
     def blocks(self, rows: list[Row]) -> Iterator[memoryview]:

@@ -56,11 +56,42 @@ OPEN: Final = (1 << 63) - 1  # as a last offset: the transaction goes on behind 
 #     section position, blocks, epochs, aborted, section crc, 0, crc of all before
 RECORD: Final = Struct(">QqqQQQIIqqqqQIIIIII")
 RECORD_CHECKED: Final = RECORD.size - 4
+MIN_EVENT_TIME, MIN_APPEND_TIME = 8, 10  # fields of RECORD
 
 #     footer position, footer size, directory position, partitions, blocks, entries, segment id,
 #     first sequence, last sequence, version, crc of all before, magic
 TRAILER: Final = Struct(">QQQIIQQQQII8s")
 TRAILER_CHECKED: Final = TRAILER.size - 12
+
+
+class SectionPlace(NamedTuple):
+    """The place of a partition's section in the footer, as its row of the directory has it."""
+
+    position: int
+    blocks: int
+    epochs: int
+    aborted: int
+    checksum: int
+
+    @classmethod
+    def of_record(cls, record: Sequence[int]) -> SectionPlace:
+        """Read the place from the fields of a row, RECORD."""
+        return cls(*record[12:17])
+
+    @property
+    def epochs_at(self) -> int:
+        """The position of the epochs in the section: behind its blocks."""
+        return self.blocks * BLOCK.size
+
+    @property
+    def aborted_at(self) -> int:
+        """The position of the aborted transactions in the section."""
+        return self.epochs_at + self.epochs * EPOCH.size
+
+    @property
+    def size(self) -> int:
+        """The bytes of the section."""
+        return self.aborted_at + self.aborted * ABORTED.size
 
 
 class EpochStart(NamedTuple):

@@ -59,7 +59,7 @@ class SegmentFiles:
                     raise SegmentMissing("the segment is missing", path) from None
         if self._objects is None:
             raise StorageUnavailable(
-                f"{info.name} lies in object storage, and nothing says where that is (objects.url)"
+                f"{info.name} lies in object storage, and objects.url is not set"
             )
         return self._objects.open(info)
 

@@ -32,6 +32,7 @@ from trilogue.log.segments.segment import (
     TRAILER_MAGIC,
     AbortedTransaction,
     EpochStart,
+    SectionPlace,
     SegmentHeader,
 )
 from trilogue.log.segments.segment_info import SegmentInfo
@@ -60,9 +61,9 @@ class BlockIndex:
         "times_read",
     )
 
-    def __init__(self, section: memoryview, blocks: int, epochs: int) -> None:
-        at = blocks * BLOCK.size
-        rows = list(BLOCK.iter_unpack(section[:at]))
+    def __init__(self, section: memoryview, place: SectionPlace) -> None:
+        epochs_at, aborted_at = place.epochs_at, place.aborted_at
+        rows = list(BLOCK.iter_unpack(section[:epochs_at]))
         self.bases = [int(row[0]) for row in rows]
         self.ends = [int(row[1]) for row in rows]
         self.positions = [int(row[2]) for row in rows]
@@ -71,12 +72,13 @@ class BlockIndex:
         self.appended = [int(row[6]) for row in rows]  # append time, the latest
         self.checksums = [int(row[7]) for row in rows]
         self.stop = self.positions[-1] + self.sizes[-1]  # where the extent ends
-        self.times_read = bytearray(blocks)  # since opening, up to a few; 0: not verified yet
+        self.times_read = bytearray(place.blocks)  # since opening, up to a few; 0: not verified yet
         self.known: dict[int, int] = {}  # offset -> position of its entry or the next
-        then = at + epochs * EPOCH.size
-        self.epochs = [EpochStart(row[0], row[2]) for row in EPOCH.iter_unpack(section[at:then])]
+        epochs = EPOCH.iter_unpack(section[epochs_at:aborted_at])
+        self.epochs = [EpochStart(row[0], row[2]) for row in epochs]
         # including transactions open at the end: log/transactions.py
-        self.aborted = [AbortedTransaction(*row) for row in ABORTED.iter_unpack(section[then:])]
+        aborted = ABORTED.iter_unpack(section[aborted_at:])
+        self.aborted = [AbortedTransaction(*row) for row in aborted]
 
     def block_of(self, offset: int) -> int:
         """Return the number of the block that contains `offset` or follows it; the count: none."""
@@ -113,7 +115,7 @@ class Footer:
         self._indexes: dict[int, BlockIndex] = {}
         at = directory_position - self._position
         if not 0 <= at <= length or length - at != partitions * RECORD.size:
-            raise self.corrupt("the directory is not where the trailer says", directory_position)
+            raise self.corrupt("the trailer has another place of the directory", directory_position)
         self._directory = self._data[at:]
         self._ids = array("Q")  # of the rows that match their checksum, in order
         self._places = array("Q")  # where they are in the directory
@@ -128,15 +130,14 @@ class Footer:
         record = self._record(partition_id)
         if record is None:
             return None
-        position, blocks, epochs, aborted, checksum = record[12:17]
-        size = blocks * BLOCK.size + epochs * EPOCH.size + aborted * ABORTED.size
-        at = position - self._position
+        place = SectionPlace.of_record(record)
+        at, size = place.position - self._position, place.size
         section = self._data[at : at + size]
-        if at < 0 or len(section) != size or not blocks or crc32c(section) != checksum:
-            raise self.corrupt(f"the index of partition {partition_id} is damaged", position)
+        if at < 0 or len(section) != size or not place.blocks or crc32c(section) != place.checksum:
+            raise self.corrupt(f"the index of partition {partition_id} is damaged", place.position)
         if len(self._indexes) >= INDEXES_MAX:
             self._indexes.clear()
-        index = self._indexes[partition_id] = BlockIndex(section, blocks, epochs)
+        index = self._indexes[partition_id] = BlockIndex(section, place)
         return index
 
     def extent(self, partition_id: int) -> Extent | None:

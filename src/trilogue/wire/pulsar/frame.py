@@ -49,8 +49,8 @@ MAX_MESSAGE_SIZE: Final = 5 * 1024 * 1024
 SLACK: Final = 10_240
 """How much longer a frame may be than the largest message, as at real brokers."""
 MAX_FRAME_SIZE: Final = MAX_MESSAGE_SIZE + SLACK
-CHECKSUM_MAGIC: Final = b"\x0e\x01"
-BROKER_ENTRY_MAGIC: Final = b"\x0e\x02"
+CHECKSUM_MAGIC: Final[bytes] = b"\x0e\x01"
+BROKER_ENTRY_MAGIC: Final[bytes] = b"\x0e\x02"
 
 _SIZE: Final = Struct(">I")
 _HEAD: Final = Struct(">II")

@@ -124,32 +124,6 @@ _ID_ACK_SET = 5
 _ID_BATCH_SIZE = 6
 _KEY = 1
 _VALUE = 2
-_META_PRODUCER_NAME = 1
-_META_SEQUENCE_ID = 2
-_META_PUBLISH_TIME = 3
-_META_PROPERTIES = 4
-_META_REPLICATED_FROM = 5
-_META_PARTITION_KEY = 6
-_META_COMPRESSION = 8
-_META_UNCOMPRESSED_SIZE = 9
-_META_NUM_MESSAGES = 11
-_META_EVENT_TIME = 12
-_META_ENCRYPTION_KEYS = 13
-_META_SCHEMA_VERSION = 16
-_META_KEY_IS_B64 = 17
-_META_ORDERING_KEY = 18
-_META_DELIVER_AT_TIME = 19
-_META_MARKER_TYPE = 20
-_META_TXN_LEAST = 22
-_META_TXN_MOST = 23
-_META_HIGHEST_SEQUENCE_ID = 24
-_META_NULL_VALUE = 25
-_META_UUID = 26
-_META_NUM_CHUNKS = 27
-_META_TOTAL_CHUNK_SIZE = 28
-_META_CHUNK_ID = 29
-_META_NULL_KEY = 30
-_META_SCHEMA_ID = 32
 
 # Tags of the fields that are written, and of repeated ones that are read.
 _TAG_BASE_TYPE = _BASE_TYPE << _NUMBER_SHIFT
@@ -184,6 +158,34 @@ if not cython.compiled:  # message_codec.pxd takes the compiled versions
         truncated32,
         uint32_at,
         unsigned64,
+    )
+    from trilogue.wire.pulsar.metadata_fields import (
+        META_CHUNK_ID,
+        META_COMPRESSION,
+        META_DELIVER_AT_TIME,
+        META_ENCRYPTION_KEYS,
+        META_EVENT_TIME,
+        META_HIGHEST_SEQUENCE_ID,
+        META_KEY_IS_B64,
+        META_MARKER_TYPE,
+        META_NULL_KEY,
+        META_NULL_VALUE,
+        META_NUM_CHUNKS,
+        META_NUM_MESSAGES,
+        META_ORDERING_KEY,
+        META_PARTITION_KEY,
+        META_PRODUCER_NAME,
+        META_PROPERTIES,
+        META_PUBLISH_TIME,
+        META_REPLICATED_FROM,
+        META_SCHEMA_ID,
+        META_SCHEMA_VERSION,
+        META_SEQUENCE_ID,
+        META_TOTAL_CHUNK_SIZE,
+        META_TXN_LEAST,
+        META_TXN_MOST,
+        META_UNCOMPRESSED_SIZE,
+        META_UUID,
     )
 
 
@@ -344,7 +346,7 @@ def _long_properties(command: Fields) -> LongProperties:
             found.append((key, inner.needed(_VALUE)))
 
 
-def read_properties(view: Buffer, number: Int = _META_PROPERTIES) -> Properties:
+def read_properties(view: Buffer, number: Int = META_PROPERTIES) -> Properties:
     """Read the properties of message metadata, in order, repeated ones too; `number` is the field.
 
     4 in MessageMetadata, 1 in SingleMessageMetadata. Text that is not UTF-8 gets replacement
@@ -383,40 +385,40 @@ def read_metadata(view: Buffer) -> Metadata:
     octets = view if type(view) is memoryview else memoryview(view)
     fields = Fields(octets)
     fields.scan(0, len(octets))
-    name = fields.text(_META_PRODUCER_NAME)
+    name = fields.text(META_PRODUCER_NAME)
     if name is None:
         raise WireError("metadata without a producer name")
     values = (
         name,
-        fields.needed(_META_SEQUENCE_ID),
-        fields.needed(_META_PUBLISH_TIME),
-        fields.number(_META_EVENT_TIME, 0),
-        truncated32(fields.number(_META_COMPRESSION, 0)),
-        truncated32(fields.number(_META_UNCOMPRESSED_SIZE, 0)),
-        signed32(fields.number(_META_NUM_MESSAGES, 1)),
-        fields.has_number(_META_NUM_MESSAGES) != 0,
-        fields.number(_META_HIGHEST_SEQUENCE_ID, 0),
-        fields.text(_META_PARTITION_KEY),
-        fields.number(_META_KEY_IS_B64, 0) != 0,
-        fields.number(_META_NULL_KEY, 0) != 0,
-        fields.octets(_META_ORDERING_KEY),
-        fields.number(_META_NULL_VALUE, 0) != 0,
-        fields.text(_META_UUID),
-        signed32(fields.number(_META_CHUNK_ID, -1)),
-        signed32(fields.number(_META_NUM_CHUNKS, -1)),
-        signed32(fields.number(_META_TOTAL_CHUNK_SIZE, -1)),
-        fields.has_number(_META_TXN_LEAST) != 0 or fields.has_number(_META_TXN_MOST) != 0,
-        fields.number(_META_TXN_LEAST, 0),
-        fields.number(_META_TXN_MOST, 0),
-        signed32(fields.number(_META_MARKER_TYPE, -1)),
-        signed64(fields.number(_META_DELIVER_AT_TIME, 0))
-        if fields.has_number(_META_DELIVER_AT_TIME)
+        fields.needed(META_SEQUENCE_ID),
+        fields.needed(META_PUBLISH_TIME),
+        fields.number(META_EVENT_TIME, 0),
+        truncated32(fields.number(META_COMPRESSION, 0)),
+        truncated32(fields.number(META_UNCOMPRESSED_SIZE, 0)),
+        signed32(fields.number(META_NUM_MESSAGES, 1)),
+        fields.has_number(META_NUM_MESSAGES) != 0,
+        fields.number(META_HIGHEST_SEQUENCE_ID, 0),
+        fields.text(META_PARTITION_KEY),
+        fields.number(META_KEY_IS_B64, 0) != 0,
+        fields.number(META_NULL_KEY, 0) != 0,
+        fields.octets(META_ORDERING_KEY),
+        fields.number(META_NULL_VALUE, 0) != 0,
+        fields.text(META_UUID),
+        signed32(fields.number(META_CHUNK_ID, -1)),
+        signed32(fields.number(META_NUM_CHUNKS, -1)),
+        signed32(fields.number(META_TOTAL_CHUNK_SIZE, -1)),
+        fields.has_number(META_TXN_LEAST) != 0 or fields.has_number(META_TXN_MOST) != 0,
+        fields.number(META_TXN_LEAST, 0),
+        fields.number(META_TXN_MOST, 0),
+        signed32(fields.number(META_MARKER_TYPE, -1)),
+        signed64(fields.number(META_DELIVER_AT_TIME, 0))
+        if fields.has_number(META_DELIVER_AT_TIME)
         else -1,
-        fields.octets(_META_SCHEMA_VERSION),
-        fields.octets(_META_SCHEMA_ID),
-        fields.has_span(_META_ENCRYPTION_KEYS) != 0,
-        fields.text(_META_REPLICATED_FROM),
-        fields.has_span(_META_PROPERTIES) != 0,
+        fields.octets(META_SCHEMA_VERSION),
+        fields.octets(META_SCHEMA_ID),
+        fields.has_span(META_ENCRYPTION_KEYS) != 0,
+        fields.text(META_REPLICATED_FROM),
+        fields.has_span(META_PROPERTIES) != 0,
     )
     metadata: Metadata = _tuple_new(Metadata, values)
     return metadata

@@ -80,6 +80,8 @@ VERSION: Final = 3
 
 _HEAD: Final = Struct(">IiiI").unpack_from  # up to the length of the first block
 _HEAD_SIZE: Final = 12
+_SERIAL_AT: Final = 4
+_BLOCKS_AT: Final = 8
 _EMPTY: Final = Struct(">Iii").unpack_from  # the head of a frame without blocks
 _LENGTH: Final = Struct(">I").unpack_from
 _LENGTH_SIZE: Final = 4
@@ -126,11 +128,11 @@ class BlockFrames(ReceiveBuffer):
         if token != TOKEN or not 0 < blocks <= MAX_BLOCKS or length > self.limit:
             return self._unusual(token, blocks, length)
         stop = first + length
+        serial = first - SERIAL_SIZE
+        buffer[serial:first] = buffer[start + _SERIAL_AT : start + _BLOCKS_AT]
         if blocks == 1 and stop <= self._end:
-            buffer[first - 4 : first] = buffer[start + 4 : start + 8]
             self._start = stop
-            return buffer[first - 4 : stop]
-        buffer[first - 4 : first] = buffer[start + 4 : start + 8]
+            return buffer[serial:stop]
         self._blocks, self._length = blocks, length
         self._joined = self._scan = first
         return self._join()
@@ -154,7 +156,7 @@ class BlockFrames(ReceiveBuffer):
         if blocks:
             return None
         self._start = start + _HEAD_SIZE
-        return self._buffer[start + 4 : start + 8]
+        return self._buffer[start + _SERIAL_AT : start + _BLOCKS_AT]
 
     def _join(self) -> memoryview | None:
         """Join the blocks that have arrived; return the frame once it is whole."""

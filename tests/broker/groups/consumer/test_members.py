@@ -157,5 +157,5 @@ def test_a_partition_is_never_given_to_a_second_member():
 
     with pytest.raises(AssertionError, match="second member"):
         owners.update("n", {}, some(A, 0))
-    with pytest.raises(AssertionError, match="somebody else"):
+    with pytest.raises(AssertionError, match="another member"):
         owners.update("n", some(A, 0), {})

@@ -80,8 +80,8 @@ class TwoTypes:
     ("cls", "why"),
     [
         (NoSince, "needs since"),
-        (SilentNull, "must say the same"),
-        (UndeclaredNull, "must say the same"),
+        (SilentNull, "must agree"),
+        (UndeclaredNull, "must agree"),
         (SharedMutable, "must be frozen"),
         (TwoTypes, "not one type or None"),
     ],

@@ -419,7 +419,7 @@ class ClassicGroup:
     def _complete(self, _: None) -> None:
         self._join_timer.stop()
         leader = self.members.leader
-        assert leader is not None, "a rebalance completed without anyone"
+        assert leader is not None, "a rebalance completed without a member"
         assert leader.joining is not None, "a rebalance completed without its leader"
         self.generation = (self.generation + 1) & GENERATION_MASK
         self.protocol = self.members.vote()
@@ -475,7 +475,7 @@ class ClassicGroup:
 
     def _await_assignment(self, member: ClassicMember) -> None:
         if member.syncing is not None:
-            self._answer(member.syncing, RebalanceInProgress("the member has asked once more"))
+            self._answer(member.syncing, RebalanceInProgress("the member sent a newer request"))
         member.syncing = self._occasion.sync_promise
         member.cancel_timer()
         self._synced(member)

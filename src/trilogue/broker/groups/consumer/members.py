@@ -167,12 +167,12 @@ class ConsumerGroupMember(msgspec.Struct):
         known = self.epoch
         if epoch > known:
             raise FencedMemberEpoch(
-                f"the member says epoch {epoch}, and it is at {known}:"
+                f"the request has epoch {epoch}, the member {known}:"
                 " it must give up all its partitions and join again"
             )
         if epoch != self.previous_epoch or owned is None or subtract(owned, self.assigned):
             raise FencedMemberEpoch(
-                f"the member says epoch {epoch}, and it is at {known} by now:"
+                f"the request has epoch {epoch}, the member {known} by now:"
                 " it must give up all its partitions and join again"
             )
 
@@ -220,7 +220,7 @@ class PartitionOwners:
         for topic_id, indexes in subtract(before, after).items():
             owners = self._topics[topic_id]
             for index in indexes:
-                assert owners[index] == number, "somebody else's partition was let go"
+                assert owners[index] == number, "the partition belongs to another member"
                 owners[index] = 0
             self._held[topic_id] -= len(indexes)
             if not self._held[topic_id]:

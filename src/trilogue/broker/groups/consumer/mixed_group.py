@@ -130,7 +130,7 @@ class MixedGroup(ConsumerGroup):
         member, classic = self._classic(member_id, generation, instance_id)
         pairs = (protocol_type, CONSUMER_PROTOCOL), (protocol, classic.protocol)
         if any(a not in {None, b} for a, b in pairs):
-            raise InconsistentProtocol(f"the member was told protocol {classic.protocol!r}")
+            raise InconsistentProtocol(f"the member was assigned protocol {classic.protocol!r}")
         if self.epoch > member.epoch and member.state is not MemberState.UNREVOKED:
             self._request_rejoin(member)
         member.stop(MemberTimer.SYNC)
@@ -218,7 +218,7 @@ class MixedGroup(ConsumerGroup):
             raise InconsistentProtocol("no protocol is common to all classic members")
         subscription = self._groups.decode_subscription(request.protocols[0][1])
         if subscription is None:
-            raise InconsistentProtocol("what the member says of itself cannot be read")
+            raise InconsistentProtocol("the member's metadata cannot be read")
         self.subscribed.check_room((subscription.topics, ""))
         return subscription
 
@@ -337,7 +337,7 @@ class MixedGroup(ConsumerGroup):
             if subscription is None or share is None:
                 raise UnknownGroup(
                     f"group {group.name} cannot become a consumer group:"
-                    " what its members say cannot be read"
+                    " the metadata of a member cannot be read"
                 )
             assigned = subtract(self._by_id(share), taken)
             taken = unite(taken, assigned)

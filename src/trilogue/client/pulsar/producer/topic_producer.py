@@ -30,8 +30,9 @@ from trilogue.client.pulsar.options import ProducerOptions, Schema
 from trilogue.client.pulsar.producer.payload_builder import MessageDraft, PayloadBuilder
 from trilogue.client.pulsar.topic_names import partition_number
 from trilogue.entry.checksum import crc32c
+from trilogue.entry.pulsar.layout import PART_HEAD_SIZE
 from trilogue.wire.pulsar.errors import ServerError
-from trilogue.wire.pulsar.frame import MAX_MESSAGE_SIZE
+from trilogue.wire.pulsar.frame import CHECKSUM_MAGIC, MAX_MESSAGE_SIZE
 from trilogue.wire.pulsar.message_codec import encode_send_head
 from trilogue.wire.pulsar.message_types import Receipt, SingleMessage
 from trilogue.wire.pulsar.pulsar_pb2 import (
@@ -309,8 +310,10 @@ class TopicProducer(TopicAttachment):
     def _on_checksum(self, op: PendingSend, problem: PulsarError) -> None:
         """Damaged on its way: send again; damaged in our memory: never."""
         op.checksum_tries += 1
-        expected = int.from_bytes(op.section[2:6], "big")
-        if crc32c(memoryview(op.section)[6:]) != expected or op.checksum_tries > CHECKSUM_TRIES:
+        section = memoryview(op.section)
+        head, checked = section[:PART_HEAD_SIZE], section[PART_HEAD_SIZE:]
+        expected = int.from_bytes(head[len(CHECKSUM_MAGIC) :], "big")
+        if crc32c(checked) != expected or op.checksum_tries > CHECKSUM_TRIES:
             self._ops.remove(op)
             self._settle(op.futures, problem)
         else:

@@ -19,6 +19,7 @@ from trilogue.broker.errors import UnknownTopic
 from trilogue.broker.topics.partition import Partition
 from trilogue.entry.entry import EntryError
 from trilogue.entry.pulsar.compression import decompress
+from trilogue.entry.pulsar.layout import SECTION_METADATA_AT
 from trilogue.gateway.http.pulsar.admin_request import AdminRequest, Reply
 from trilogue.gateway.http.pulsar.topic_clients import format_time
 from trilogue.gateway.http.request_limits import HttpError, reserve_memory
@@ -33,7 +34,6 @@ from trilogue.gateway.pulsar.entry_search import offset_for_publish_time
 from trilogue.log.errors import OffsetOutOfRange
 from trilogue.wire.pulsar.pulsar_pb2 import MessageMetadata
 
-METADATA_AT = 10  # in a section: behind 0e01, the checksum and the size
 ENTRIES_MAX = 10_000  # that one request reads
 EXAMINED_MAX = 1_000  # the largest distance from an end
 PAYLOAD_MAX = 16 << 20
@@ -183,8 +183,8 @@ async def get_id_by_time(request: AdminRequest) -> object:
 def parse_metadata(entry: DispatchEntry) -> MessageMetadata:
     """Return an entry's metadata."""
     view = memoryview(entry.section or b"")
-    (size,) = _SIZE(view, METADATA_AT - 4)
-    return MessageMetadata.FromString(bytes(view[METADATA_AT : METADATA_AT + size]))
+    (size,) = _SIZE(view, SECTION_METADATA_AT - 4)
+    return MessageMetadata.FromString(bytes(view[SECTION_METADATA_AT : SECTION_METADATA_AT + size]))
 
 
 async def encode_message(
@@ -197,9 +197,9 @@ async def encode_message(
 
 def _encode_message(partition: Partition, entry: DispatchEntry) -> Reply:
     view = memoryview(entry.section or b"")
-    (size,) = _SIZE(view, METADATA_AT - 4)
+    (size,) = _SIZE(view, SECTION_METADATA_AT - 4)
     metadata = parse_metadata(entry)
-    payload: Any = view[METADATA_AT + size :]
+    payload: Any = view[SECTION_METADATA_AT + size :]
     if metadata.compression and not metadata.encryption_keys:
         try:
             payload = decompress(

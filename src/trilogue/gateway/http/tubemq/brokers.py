@@ -136,7 +136,7 @@ async def add_brokers(request: WebApiRequest) -> list[Answer]:
 async def _add(broker_id: int) -> None:
     if broker_id == BROKER_ID:
         raise ItemError(EXISTS, f"Existed record found for brokerId({broker_id})!")
-    raise ItemError(NOT_NOW, "brokers do not join by the web API: each node says what it is itself")
+    raise ItemError(NOT_NOW, "brokers do not join by the web API: each node registers itself")
 
 
 async def set_online(request: WebApiRequest) -> list[Answer]:

@@ -94,7 +94,7 @@ async def handle_describe_configs(
             work += WORK_PER_RESOURCE + (0 if sizes.is_last(found) else len(found))
             size += sizes.size_bytes(found)
             if size > ANSWER_BYTES_MAX:
-                raise InvalidRequest("the answer would be too large: ask for fewer at once")
+                raise InvalidRequest("the response would be too large: request fewer resources")
             result.configs = found
             result.error_message = ""
         except EXPECTED as problem:

@@ -50,7 +50,7 @@ def write(title: str, cls: type, version: int, *, flexible: bool, gather: bool) 
             encoding.structure(cls, "m")
         with writer.block("except UNFIT as error:"):
             emit("del head[start:]")
-            emit(f"raise EncodeError(f'{title} cannot say this: {{error}}') from error")
+            emit(f"raise EncodeError(f'{title} cannot encode this: {{error}}') from error")
         if gather:
             emit("if not out and len(parts) > 1: parts.pop()")
             emit("return parts")

@@ -118,7 +118,7 @@ def cut() -> NoReturn:
 
 def bad_tag(tag: int) -> NoReturn:
     """Raise WireError for a tagged field whose content has not the declared size."""
-    raise WireError(f"tagged field {tag} has another size than it says")
+    raise WireError(f"tagged field {tag} has another size than it declares")
 
 
 def total(parts: Iterable[Bytes]) -> int:

@@ -225,7 +225,7 @@ def _read_field(cls: type, name: str, hint: Any) -> Field:
     inner, optional = _split_none(hint)
     wire, item = _read_type(inner)
     assert optional == (declared.null <= declared.until or wire.zero is None), (
-        f"{cls.__name__}.{name}: `| None` and null= must say the same"
+        f"{cls.__name__}.{name}: `| None` and null= must agree"
     )
     default = declared.default
     if default is dataclasses.MISSING:
