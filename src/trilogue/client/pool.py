@@ -52,6 +52,8 @@ class ConnectionPool(Generic[Key, Made]):
         self._open: dict[Key, Made] = {}
         self._opening: dict[Key, asyncio.Task[Made]] = {}
         self._closed = False
+        self.was_reached = False
+        """Whether any connection was ever open."""
 
     def peek(self, key: Key) -> Made | None:
         """The open connection, if there is one now."""
@@ -84,6 +86,7 @@ class ConnectionPool(Generic[Key, Made]):
 
     async def _make(self, key: Key) -> Made:
         made = await self._connect(key)
+        self.was_reached = True
         if self._closed:
             made.close()
             raise self._closed_error("the client is closed")

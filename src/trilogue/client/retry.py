@@ -16,6 +16,8 @@ from trilogue.client.errors import (
 
 Result = TypeVar("Result")
 FOREVER_S = float("inf")
+FIRST_CONTACT_S = 2.0
+"""How long a call tries to reach servers to which no connection was ever open."""
 
 
 class Backoff:
@@ -75,8 +77,11 @@ async def retry(
     total_s: float,
     may_pass: Callable[[ClientError], bool],
     growing: Iterator[float] | None = None,
+    was_reached: Callable[[], bool] = lambda: True,
 ) -> Result:
     """Return the result of the first attempt that succeeds, within `total_s` seconds.
+
+    Where `was_reached` returns False, attempts without a connection end after FIRST_CONTACT_S.
 
     `may_pass` returns whether another attempt may not meet the same error. Any other error is
     raised at once. When the time is over, the error of the last attempt is raised:
@@ -84,7 +89,8 @@ async def retry(
     end.
     """
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + total_s
+    start = loop.time()
+    deadline = start + total_s
     problem: ClientError | None = None
     for pause in growing or pauses(total_s=FOREVER_S):
         try:
@@ -98,11 +104,13 @@ async def retry(
             problem = problem or ServerUnreachable(
                 describe_unreachable(server, f"{about}: no answer", within_s=total_s)
             )
-        if loop.time() + pause >= deadline:
+        first_contact = isinstance(problem, ConnectionLost) and not was_reached()
+        if loop.time() + pause >= (start + FIRST_CONTACT_S if first_contact else deadline):
             break
         await asyncio.sleep(pause)
     assert problem is not None
     if isinstance(problem, ConnectionLost) and not isinstance(problem, ServerUnreachable):
-        text = describe_unreachable(server, f"{about}: {problem}", within_s=total_s)
+        within_s = min(total_s, FIRST_CONTACT_S) if not was_reached() else total_s
+        text = describe_unreachable(server, f"{about}: {problem}", within_s=within_s)
         raise ServerUnreachable(text) from problem
     raise problem

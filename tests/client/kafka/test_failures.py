@@ -103,6 +103,23 @@ def test_every_call_raises_within_its_time_out_where_no_server_runs(call: Call):
     assert asyncio.run(work()) < 30  # a slow machine has room
 
 
+async def send_with_defaults(client: KafkaClient) -> None:
+    await (await client.producer()).send(TOPIC, b"a")
+
+
+@pytest.mark.parametrize("call", [send_with_defaults, iterate, list_topics])
+def test_servers_that_were_never_reached_are_not_waited_for(call: Call):
+    """The time-out of a request is for servers that were there: ten minutes of it are not used."""
+
+    async def work() -> None:
+        address = f"127.0.0.1:{free_port()}"
+        async with KafkaClient(address, request_timeout_s=600) as client, asyncio.timeout(60):
+            with pytest.raises(ServerUnreachable, match="check that the server is running"):
+                await call(client)
+
+    asyncio.run(work())
+
+
 def hang_up_for_good(cluster: ScriptedKafkaCluster) -> None:
     for server in cluster._servers:
         server.close()

@@ -90,7 +90,7 @@ BAD = {
         build_section(metadata(compression=pb.ZLIB, uncompressed_size=10), b"nothing compressed"),
         WRONG.DecompressionError,
     ),
-    "another size than it says": (
+    "another size than it declares": (
         build_section(
             metadata(compression=pb.SNAPPY, uncompressed_size=10),
             bytes.fromhex("0100") + b"x",

@@ -17,7 +17,7 @@ from tests.client.tubemq.scripted import (
     on_server,
 )
 from tests.waiting import run_ready_tasks, wait_on_loop
-from trilogue.client.errors import ClientError, ConnectionLost
+from trilogue.client.errors import ClientError, ConnectionLost, ServerUnreachable
 from trilogue.client.tubemq import (
     BadFrame,
     BadFrames,
@@ -314,6 +314,17 @@ def test_unreachable_master_raises_connection_lost_after_the_timeout():
             address = server.address
         async with TubeClient(address, register_timeout_s=0.05) as client:
             with pytest.raises(ConnectionLost):
+                await client.producer(TOPIC)
+
+    asyncio.run(work())
+
+
+def test_masters_that_were_never_reached_are_not_waited_for():
+    async def work() -> None:
+        async with ScriptedTube() as server:
+            address = server.address
+        async with TubeClient(address, register_timeout_s=600) as client, asyncio.timeout(60):
+            with pytest.raises(ServerUnreachable, match="check that the server is running"):
                 await client.producer(TOPIC)
 
     asyncio.run(work())

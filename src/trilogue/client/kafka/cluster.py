@@ -130,6 +130,10 @@ class KafkaCluster:
         if for_s >= least_s:
             raise self._unreachable(self._connect_error or "no answer yet")
 
+    def was_reached(self) -> bool:
+        """Whether a connection to any node was ever open."""
+        return self._pool.was_reached
+
     def _unreachable(self, problem: object) -> ServerUnreachable:
         return ServerUnreachable(describe_unreachable(self.servers, problem))
 
@@ -229,6 +233,7 @@ class KafkaCluster:
                 isinstance(problem, ConnectionLost)
                 or (isinstance(problem, KafkaError) and problem.retriable)
             ),
+            was_reached=self.was_reached,
         )
 
     async def _creates_topics(self) -> bool:
@@ -272,6 +277,7 @@ class KafkaCluster:
             server=self.servers,
             total_s=self.timeout_s,
             may_pass=lambda problem: isinstance(problem, ConnectionLost),
+            was_reached=self.was_reached,
         )
         return sorted(row.name for row in answer.topics if row.name and not row.is_internal)
 
@@ -325,7 +331,7 @@ class KafkaCluster:
             raise failure
 
     async def partitions(self, topic: str, *, create: bool = False) -> list[int]:
-        """The partition numbers of a topic, ascending, freshly task for."""
+        """The partition numbers of a topic, ascending, requested now."""
         await self.refresh([topic], create=create, needed_leaders=())
         return sorted(self.topics[topic].epochs)
 

@@ -52,6 +52,11 @@ class ServerConnections:
         """Whether any connection is open now."""
         return self._pool.has_open
 
+    @property
+    def was_reached(self) -> bool:
+        """Whether any connection was ever open."""
+        return self._pool.was_reached
+
     async def get(self, where: Address) -> TubeConnection:
         """The open connection, made now if there is none; ConnectionLost, BadFrame."""
         if where in self._broken:

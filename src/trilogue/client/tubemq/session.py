@@ -194,6 +194,7 @@ class MasterSession(AsyncCloseable):
             total_s=timeout_s,
             may_pass=may_pass,
             growing=pauses(0.05, 2.0, FOREVER_S, self.core.dice),
+            was_reached=lambda: self.servers.was_reached,
         )
 
     def check_reachable(self, waited_s: float) -> None:

@@ -116,6 +116,7 @@ class AdminRequests:
             server=self._cluster.servers,
             total_s=self._cluster.timeout_s,
             may_pass=lambda problem: isinstance(problem, ConnectionLost) or _is_wrong_node(problem),
+            was_reached=self._cluster.was_reached,
         )
 
     async def _all_nodes(self) -> dict[int, KafkaConnection]:

@@ -26,6 +26,7 @@ from trilogue.client.kafka.errors import ClosedError, KafkaError, topic_error
 from trilogue.client.kafka.model import OffsetAt, Partition, granted
 from trilogue.client.kafka.options import ConsumerOptions, GroupProtocol
 from trilogue.client.lifecycle import AsyncCloseable
+from trilogue.client.retry import FIRST_CONTACT_S
 from trilogue.client.tasks import BackgroundTasks
 from trilogue.wire.kafka.errors import ErrorCode
 
@@ -117,7 +118,7 @@ class Consumer(AsyncCloseable):
         """Read these topics, or all that a pattern matches as a whole, as a member of the group."""
         self._check()
         if self._committer is None:
-            raise ClientError("who subscribes is in a group; without one, assign partitions")
+            raise ClientError("to subscribe, set `group`; without a group, assign partitions")
         if bool(topics) == (pattern is not None):
             raise ClientError("subscribe to topics, or to a pattern")
         if self._membership is None and self._fetcher.held:
@@ -159,7 +160,7 @@ class Consumer(AsyncCloseable):
         """Read these partitions and no others, whatever a group may do."""
         self._check()
         if self._membership is not None:
-            raise ClientError("the group says what is read")
+            raise ClientError("the group assigns the partitions")
         wanted = {Partition(*one) for one in partitions}
         for topic in sorted({one.topic for one in wanted}):
             there = (
@@ -217,17 +218,24 @@ class Consumer(AsyncCloseable):
         self._on_poll()
         self._polling += 1
         limit_s = self._cluster.timeout_s if timeout_s is None else timeout_s
+        until = self._loop.time() + limit_s
         try:
             while True:
+                wait_s = until - self._loop.time()
+                if not self._cluster.was_reached():
+                    wait_s = min(wait_s, FIRST_CONTACT_S)
                 try:
-                    async with asyncio.timeout(limit_s):
+                    async with asyncio.timeout(wait_s):
                         return await self._next_messages(max_messages)
                 except ClientError:
                     raise
                 except TimeoutError:
-                    self._cluster.check_reachable(limit_s)
+                    self._cluster.check_reachable(wait_s)
+                    if self._loop.time() < until:
+                        continue
                     if timeout_s is not None:
                         return []
+                    until = self._loop.time() + limit_s
         finally:
             self._polling -= 1
             self._last_poll = self._loop.time()
