@@ -1,21 +1,26 @@
-"""How much CPU does a server take until it is ready?
+"""How much CPU does a server take until it is ready, and a call of the command line in all?
 
     python -m benchmarks.start [--starts 7]
 
 `trilogue serve` on an empty data directory, with each listener on a free port of 127.0.0.1: user
-and system time of the process until its ready file stands, when it is killed. One start before them
-is not counted, since it may write byte code. `doctor` is the whole command `trilogue doctor`.
+and system time of the process until its ready file stands, when it is killed. The other rows are
+whole commands; those that need a server have one of their own. One run before them is not counted,
+since it may write byte code.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 COMMAND = (sys.executable, "-m", "trilogue.cli.main")
@@ -23,8 +28,17 @@ LISTENERS = ("kafka", "pulsar", "tubemq-master", "tubemq-broker", "http")
 LOOK_EVERY_S = 0.001
 
 
-def start_server(directory: Path) -> float:
-    """Start a server, kill it when it is ready, and return the seconds of CPU that it used."""
+CALLS = {
+    "--help": ["--help"],
+    "doctor": ["doctor", "--data", "{data}"],
+    "topics list": ["topics", "list", "--server", "{kafka}"],
+    "groups list": ["groups", "list", "--server", "{kafka}"],
+}
+
+
+@contextmanager
+def running_server(directory: Path) -> Iterator[tuple[subprocess.Popen[bytes], dict[str, str]]]:
+    """A server that is ready, and the addresses of its listeners; it is killed at the end."""
     ready = directory / "ready"
     listen = [f"--listen={name}=127.0.0.1:0" for name in LISTENERS]
     process = subprocess.Popen(
@@ -32,18 +46,27 @@ def start_server(directory: Path) -> float:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    while not ready.exists():
-        if process.poll() is not None:
-            raise RuntimeError(f"the server ended with exit code {process.returncode}")
-        time.sleep(LOOK_EVERY_S)
-    process.kill()
-    return wait_for_end(process)
+    try:
+        while not ready.exists():
+            if process.poll() is not None:
+                raise RuntimeError(f"the server ended with exit code {process.returncode}")
+            time.sleep(LOOK_EVERY_S)
+        yield process, json.loads(ready.read_text())["doors"]
+    finally:
+        process.kill()
 
 
-def run_doctor(directory: Path) -> float:
-    """Run `trilogue doctor` and return the seconds of CPU that it used."""
-    command = [*COMMAND, "doctor", "--data", directory / "data"]
-    return wait_for_end(subprocess.Popen(command, stdout=subprocess.DEVNULL))
+def start_server() -> float:
+    """Start a server, kill it when it is ready, and return the seconds of CPU that it used."""
+    with tempfile.TemporaryDirectory() as directory:
+        with running_server(Path(directory)) as (process, _):
+            pass
+        return wait_for_end(process)
+
+
+def run_call(arguments: list[str]) -> float:
+    """Run a command and return the seconds of CPU that it used."""
+    return wait_for_end(subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.DEVNULL))
 
 
 def wait_for_end(process: subprocess.Popen[bytes]) -> float:
@@ -53,17 +76,24 @@ def wait_for_end(process: subprocess.Popen[bytes]) -> float:
     return used.ru_utime + used.ru_stime
 
 
+def print_row(name: str, runs: int, run: Callable[[], float]) -> None:
+    """Measure one row and print it; its first run is not counted."""
+    costs = [run() for _ in range(runs + 1)][1:]
+    least, median, most = min(costs), statistics.median(costs), max(costs)
+    print(f"{name:12} median {median:.3f} s of CPU, {least:.3f} to {most:.3f}")
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description="CPU time of a start")
+    parser = argparse.ArgumentParser(description="CPU time of a start and of commands")
     parser.add_argument("--starts", type=int, default=7)
     chosen = parser.parse_args()
-    for name, run in (("serve", start_server), ("doctor", run_doctor)):
-        costs = []
-        for _ in range(chosen.starts + 1):
-            with tempfile.TemporaryDirectory() as directory:
-                costs.append(run(Path(directory)))
-        least, median, most = min(costs[1:]), statistics.median(costs[1:]), max(costs[1:])
-        print(f"{name:8} median {median:.3f} s of CPU, {least:.3f} to {most:.3f}")
+    print_row("serve", chosen.starts, start_server)
+    with tempfile.TemporaryDirectory() as name:
+        with running_server(Path(name)) as (server, listeners):
+            for call, words in CALLS.items():
+                arguments = [word.format(data=name, kafka=listeners["kafka"]) for word in words]
+                print_row(call, chosen.starts, partial(run_call, arguments))
+        server.wait()
 
 
 if __name__ == "__main__":

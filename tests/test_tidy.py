@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ast
-import io
 import re
 import subprocess
-import tokenize
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -58,13 +57,19 @@ def name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    """The syntax tree of a module, parsed once for all tests."""
+    return ast.parse(path.read_text())
+
+
 @pytest.mark.parametrize("path", PYTHON, ids=name)
 def test_modules_and_functions_fit_their_limits(path: Path):
     text = path.read_text()
 
     long = [
         f"{node.name} ({node.end_lineno - node.lineno + 1} lines)"
-        for node in ast.walk(ast.parse(text))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and node.end_lineno - node.lineno + 1 > FUNCTION_LINES
     ]
@@ -80,16 +85,18 @@ def test_modules_and_functions_fit_their_limits(path: Path):
 
 @pytest.mark.parametrize("path", SOURCES, ids=name)
 def test_every_module_has_a_docstring(path: Path):
-    assert ast.get_docstring(ast.parse(path.read_text()))
+    assert ast.get_docstring(parsed(path))
 
 
 def test_every_module_is_imported_somewhere():
-    texts = "\n".join(path.read_text() for path in PYTHON) + (ROOT / "pyproject.toml").read_text()
+    words = {path: set(re.findall(r"\w+", path.read_text())) for path in PYTHON}
+    files = Counter(word for found in words.values() for word in found)
+    files.update(set(re.findall(r"\w+", (ROOT / "pyproject.toml").read_text())))
     lonely = [
         name(path)
         for path in SOURCES
         if path.stem not in {"__init__", "__main__"}
-        and not re.search(rf"\b{path.stem}\b", texts.replace(path.read_text(), ""))
+        and files[path.stem] <= (path.stem in words[path])
     ]
 
     assert lonely == []
@@ -131,7 +138,7 @@ def dotted(path: Path) -> str:
 
 def imports(path: Path, known: set[str]) -> Iterator[str]:
     """Modules of ours that a source imports, for types and inside functions included."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.ImportFrom) and node.module:
             names = [f"{node.module}.{each.name}" for each in node.names]
             yield from (each if each in known else node.module for each in names)
@@ -183,7 +190,7 @@ def test_names_of_classes_are_unique_in_their_room():
             path.relative_to(ROOT / "src/trilogue").parts if "trilogue" in path.parts else ("",)
         )
         room = (first, others[0]) if first in PER_PROTOCOL and len(others) > 1 else (first,)
-        for node in ast.parse(path.read_text()).body:
+        for node in parsed(path).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes[*room, node.name].append(path)
 
@@ -194,6 +201,27 @@ def test_names_of_classes_are_unique_in_their_room():
     ] == []
 
 
+def comments(path: Path) -> Iterator[str]:
+    """The comments of a module, but those between the parts of one string."""
+    lines = path.read_bytes().split(b"\n")
+    for node in ast.walk(parsed(path)):
+        if (
+            isinstance(node, ast.JoinedStr | ast.Constant)
+            and node.end_lineno
+            and node.end_col_offset
+        ):
+            last = lines[node.end_lineno - 1]
+            lines[node.end_lineno - 1] = last[node.end_col_offset :].rjust(len(last))
+            for number in range(node.lineno, node.end_lineno - 1):
+                lines[number] = b""
+            if node.end_lineno > node.lineno:
+                lines[node.lineno - 1] = lines[node.lineno - 1][: node.col_offset]
+    for line in lines:
+        _, mark, comment = line.partition(b"#")
+        if mark:
+            yield comment.decode()
+
+
 def prose(path: Path) -> str:
     """The sentences of a file: docstrings and comments, or a page without its code."""
     text = path.read_text()
@@ -201,13 +229,12 @@ def prose(path: Path) -> str:
         return LINK.sub("]", CODE.sub("", FENCE.sub("", text)))
     parts = [
         node.value.value
-        for node in ast.walk(ast.parse(text))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.Expr)
         and isinstance(node.value, ast.Constant)
         and isinstance(node.value.value, str)
     ]
-    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
-    parts += [token.string for token in tokens if token.type == tokenize.COMMENT]
+    parts += comments(path)
     return CODE.sub("", "\n".join(parts))
 
 
@@ -238,11 +265,34 @@ def test_prose_uses_the_words_of_the_field():
     } == {}
 
 
+def user_texts(path: Path) -> Iterator[tuple[int, str]]:
+    """Strings of a source that are no docstrings and have several words: errors, logs, help."""
+    tree = parsed(path)
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and " " in node.value.strip()
+            and id(node) not in docstrings
+        ):
+            yield node.lineno, node.value
+
+
+def test_texts_for_users_use_the_words_of_the_field():
+    assert [
+        f"{name(path)}:{line}: {text}"
+        for path in SOURCES
+        for line, text in user_texts(path)
+        if AVOIDED.intersection(word.lower() for word in WORD.findall(text))
+    ] == []
+
+
 def test_names_of_tests_use_the_words_of_the_field():
     assert [
         f"{name(path)}::{node.name}"
         for path in PYTHON
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and node.name.startswith("test_")
         and (
