@@ -95,7 +95,7 @@ async def check_format(connection: Connection) -> bool:
         raise CorruptLog(f"the database has a schema {SCHEMA_NAME}, but not one of meta")
     text = await connection.fetchval("SELECT value FROM identity WHERE key = 'format'")
     if text is None or not text.isdigit():
-        raise CorruptLog("the database does not say the format of its tables")
+        raise CorruptLog("the database does not name the format of its tables")
     version = int(text)
     if version > FORMAT_VERSION:
         raise NewerFormat(
