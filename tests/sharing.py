@@ -27,6 +27,7 @@ FULL = (
     "tests/meta/test_postgres.py::test_a_server_that_crashes",
     "tests/meta/test_postgres.py::test_a_server_without_fsync",
     "tests/node/test_secure.py",
+    "tests/node/supervisor/test_moves.py",
     "tests/node/supervisor/test_nodes.py",
     "tests/node/supervisor/test_shared_settings.py",
     "tests/node/supervisor/test_tubemq_nodes.py",

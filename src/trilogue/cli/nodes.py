@@ -1,33 +1,44 @@
-"""`trilogue nodes`: the nodes of a cluster, as each reports itself by Kafka's protocol."""
+"""`trilogue nodes`: the nodes of a cluster, and which of them has which slots.
+
+The list is what each node reports by Kafka's protocol. Moves are requests to the supervisor, by its
+socket in the data directory.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from trilogue.cli.cluster import (
     DEFAULT_SERVER,
     DEFAULT_TIMEOUT,
+    FAILED,
     CommandError,
     JsonOption,
     ServerOption,
     TimeoutOption,
     run_with_cluster,
 )
+from trilogue.cli.options import exit_with_error
 
 if TYPE_CHECKING:
     from trilogue.client.kafka.cluster import KafkaCluster
 
-app = typer.Typer(help="List the nodes of a cluster.")
+app = typer.Typer(help="List the nodes of a cluster, move slots between them.")
 app.info.no_args_is_help = True
 
 PREFIX: Final = "trilogue."
+MOVE_TIMEOUT: Final = 120.0
+DirectoryOption = Annotated[
+    Path, typer.Option("--data", metavar="DIR", help="The data directory of the server.")
+]
 
 
 @app.callback()
 def nodes() -> None:
-    """List the nodes of a cluster."""
+    """List the nodes of a cluster, move slots between them."""
 
 
 @app.command("list")
@@ -48,6 +59,42 @@ def list_(
         row["kafka"] = row["doors"].get("kafka", "-")
         row["slots"] = ",".join(map(str, row["slots"]))
     print_table(rows, ("id", "pid", "epoch", "kafka", "slots"))
+
+
+@app.command()
+def move(
+    slots: Annotated[list[int], typer.Argument(metavar="SLOT...", help="The slots to move.")],
+    *,
+    to: Annotated[int, typer.Option("--to", metavar="ID", help="The node that gets them.")],
+    data: DirectoryOption,
+    timeout: TimeoutOption = MOVE_TIMEOUT,
+) -> None:
+    """Move slots to another node while all serve: the nodes concerned start again."""
+    _request(data, {"move": dict.fromkeys(map(str, slots), to)}, timeout)
+
+
+@app.command()
+def drain(
+    node: Annotated[int, typer.Argument(metavar="ID", help="The node that gives its slots away.")],
+    *,
+    data: DirectoryOption,
+    timeout: TimeoutOption = MOVE_TIMEOUT,
+) -> None:
+    """Spread the slots of a node over the others while all serve, until the next start."""
+    _request(data, {"drain": node}, timeout)
+
+
+def _request(data: Path, content: dict[str, Any], timeout_s: float) -> None:
+    from trilogue.node.supervisor.control import ControlError, send_request
+
+    try:
+        response = send_request(data, content, timeout_s)
+    except ControlError as error:
+        exit_with_error(str(error), FAILED)
+    moved: dict[str, int] = response["slots"]
+    for slot, node_id in moved.items():
+        typer.echo(f"slot {slot}: node {node_id}")
+    typer.echo(f"{len(moved)} moved in {response['seconds']} s")
 
 
 async def _find_nodes(cluster: KafkaCluster) -> list[dict[str, Any]]:

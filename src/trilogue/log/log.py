@@ -218,6 +218,11 @@ class Log:
             },
         )
 
+    @property
+    def is_flushed(self) -> bool:
+        """Whether everything that was added is in segments and snapshots."""
+        return self.journal.is_idle and self.journal.last_sequence <= self.flushed_through
+
     def disk_space(self) -> tuple[int, int]:
         """Return the total and the free bytes of the disk. Queries the file system."""
         path = self.directory.path

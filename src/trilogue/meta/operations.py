@@ -160,9 +160,10 @@ class SetListeners(msgspec.Struct, frozen=True):
 
 
 class AssignSlots(msgspec.Struct, frozen=True):
-    """Make these nodes the owners of the slots 0, 1, 2 ...; only while no node serves.
+    """Make these nodes the owners of the slots 0, 1, 2 ...
 
-    The number of slots changes once, from 1, and then never again.
+    Only while neither the former nor the next owner of a slot that moves serves. The number of
+    slots changes once, from 1, and then never again.
     """
 
     owners: tuple[int, ...]

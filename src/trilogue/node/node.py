@@ -122,6 +122,7 @@ class Node:
         self.state: State = "starting"
         self.failed = asyncio.Event()
         self.failure: BaseException | None = None
+        self.is_flushed = False  # at its end: everything is in segments
         self.addresses: dict[str, str] = {}
         self.advertised: dict[str, Address] = {}  # by listener, what clients are given
         self.lag = LoopLag(time.monotonic)
@@ -219,10 +220,15 @@ class Node:
             place=self.place,
         )
         self._stack.callback(self.storage.close)
+        self._stack.callback(self._note_flushed)
         self.messages = MessageCount(self.storage.broker.cluster)
         data = self.storage.directory.path
         self.access = make_access_control(self.settings, self.storage.broker, data, self.now_ms)
         self._stack.callback(self.access.authenticator.close)
+
+    def _note_flushed(self) -> None:
+        """Note, after all that writes is closed, whether the journal has to be read."""
+        self.is_flushed = self.storage.log.is_flushed
 
     def _start_background(self) -> None:
         settings = self.settings

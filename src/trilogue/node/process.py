@@ -29,6 +29,7 @@ from trilogue.node.logs import start_logging
 from trilogue.node.settings.table import Settings
 
 if TYPE_CHECKING:
+    from trilogue.node.node import Node
     from trilogue.node.storage import NodePlace
 
 log = logging.getLogger(__name__)
@@ -69,6 +70,12 @@ class Supervision(Protocol):
 
     def report_ready(self, addresses: Mapping[str, str]) -> None:
         """Report that all listeners are open."""
+
+    def report_flushed(self) -> None:
+        """Report that what was in the journal is in segments."""
+
+    def report_drained(self) -> None:
+        """Report that everything is in segments."""
 
     async def beat(self) -> None:
         """Report again and again that the event loop runs."""
@@ -117,6 +124,9 @@ async def _serve(settings: Settings, write_line: WriteLine, supervision: Supervi
     for listener, address in node.addresses.items():
         write_line(f"{listener:13} {address}")
     if supervision is not None:
+        loop.add_signal_handler(
+            signal.SIGUSR1, lambda: node.add_work(_flush(node, supervision.report_flushed))
+        )
         supervision.report_ready(node.addresses)
         node.add_work(supervision.beat())
     try:
@@ -137,8 +147,15 @@ async def _serve(settings: Settings, write_line: WriteLine, supervision: Supervi
                 await node.close()
             if node.failed.is_set():  # closing writes too, and may fail
                 await _end_failed(node.failure)
+        if node.is_flushed and supervision is not None:
+            supervision.report_drained()
     log.info("server.stopped")
     return 0
+
+
+async def _flush(node: Node, report: Callable[[], None]) -> None:
+    await node.flusher.flush_all()
+    report()
 
 
 async def _end_failed(failure: BaseException | None) -> NoReturn:

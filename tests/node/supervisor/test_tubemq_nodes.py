@@ -154,3 +154,31 @@ def test_the_web_api_of_the_master_is_at_its_node(server: Server):
     assert first.status_code == 200
     assert second.status_code == 307
     assert second.headers["location"] == f"http://{doors[1]['http']}{query}"
+
+
+def test_clients_follow_slots_that_move(tmp_path: Path, driver: Process):
+    data = tmp_path / "data"
+    with start_server(data, listen=LISTEN, nodes=3) as server:
+        create(server, "orders")
+        client = connect(driver, doors_of_nodes(server)[1]["tubemq-master"])
+        filler = client.producer("orders")
+        filler.wait_for("orders")
+        consumer = client.pull("billing", {"orders": []})
+        filler.sent(*numbered("orders", 0, 20))
+        assert read_all(consumer, 20) == {*range(20)}
+
+        run_trilogue("nodes", "move", *slots_of_node(server, 3), "--to", "2", "--data", str(data))
+        send_all(filler, numbered("orders", 100, 20))
+        read = read_all(consumer, 20)
+
+        assert read >= {*range(100, 120)}
+        assert min(read) >= 100, "what was confirmed does not come again"
+        places = consumer.wait_for_partitions(PARTITIONS)
+        assert len({each.partition(":")[0] for each in places}) == 2
+        assert server.stop() == 0
+
+
+def slots_of_node(server: Server, node_id: int) -> list[str]:
+    listed = run_trilogue("nodes", "list", "--json", "--server", server.kafka)
+    rows = json.loads(listed.stdout)
+    return next([*map(str, row["slots"])] for row in rows if row["id"] == node_id)

@@ -218,6 +218,12 @@ class GroupBalancer:
         for group in self._groups.values():
             group.refresh()
 
+    def request_reports(self) -> None:
+        """Have all members report their partitions: what they named so far may be void."""
+        for group in self._groups.values():
+            for member in group:
+                member.must_report = True
+
     def stop(self, name: str, *, stopped: bool = True) -> None:
         """Move nothing in a group until it may again."""
         self._group(name).stop(stopped=stopped)

@@ -184,6 +184,7 @@ class Master:
         self._monotonic_ms = monotonic_ms
         self._broker = broker
         self._brokers = brokers
+        self._broker_ids = tuple(brokers.broker_ids)
         self._cluster = cluster
         self._rules = broker.rules
         self._registrations = broker.registrations
@@ -207,8 +208,12 @@ class Master:
         return self._monotonic_ms()
 
     def tick(self) -> None:
-        """Remove members whose session has timed out."""
+        """Remove members whose session has timed out; notice that brokers have other ids."""
         self.balances.tick(self.now_ms)
+        broker_ids = tuple(self._brokers.broker_ids)
+        if broker_ids != self._broker_ids:
+            self._broker_ids = broker_ids
+            self.balances.request_reports()
 
     # -- what responses contain
 

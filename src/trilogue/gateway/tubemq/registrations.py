@@ -154,7 +154,11 @@ def heartbeat(context: RequestContext) -> Message:
             partition = PartitionText.parse(text)
         except WireError as problem:
             raise TubeRequestError(TubeCode.BAD_REQUEST, str(problem)) from problem
-        registration = find_registration(context, partition.topic, partition.partition_id, group)
+        registration = None
+        if partition.broker.broker_id == gateway.brokers.own_id:  # else a key of other slots
+            registration = find_registration(
+                context, partition.topic, partition.partition_id, group
+            )
         if registration is None:
             failures.append(f"{TubeCode.NO_NODE:d}:{text}")
         elif registration.client_id != client_id:

@@ -167,6 +167,11 @@ class Journal:
         return self._last_sequence
 
     @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits for the disk."""
+        return self._busy is None and not self._queue and self.buffer.window.is_empty
+
+    @property
     def unsealed_entries(self) -> int:
         """The number of entries in the current file."""
         return 0 if self._file is None else self._file.entry_count

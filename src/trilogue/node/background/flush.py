@@ -61,6 +61,7 @@ AT_ONCE = 1_000  # partitions per step
 BURST_BYTES = 32 << 20  # for a journal file that was filled faster than a paced flush writes
 BURST_LOOK_S = 0.05
 BURST_S = 0.5
+FLUSH_LOOK_S = 0.01
 AHEAD = 3  # times the rate at which the journal file was filled: the least pace
 _MAY_PASS = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN}
 
@@ -165,6 +166,17 @@ class Flusher:
         while True:
             await asyncio.sleep(every_s)
             engine.seal(self._now_ms())
+
+    async def flush_all(self) -> None:
+        """Return when what the journal holds now is in segments; `run` flushes."""
+        self._storage.log.seal()
+        await self._settled()
+        last = self._cuts[-1] if self._cuts else None
+        while last in self._cuts:
+            self._in_haste = True
+            self._helper.hurry()
+            await asyncio.sleep(FLUSH_LOOK_S)
+        self._in_haste = False
 
     async def finish(self) -> None:
         """Seal the journal file and return when everything is in segments; `run` flushes."""

@@ -1,7 +1,8 @@
 """One node in a process of its own: forked by the supervisor, watched through a pipe.
 
-The node writes a line of JSON when its listeners are open, then an empty line twice a second from
-its event loop. It ends with its supervisor: the kernel kills it then, whatever it does.
+The node writes a line of JSON when its listeners are open, when it has flushed what it was asked
+to, and when it has drained; and an empty line twice a second from its event loop. It ends with its
+supervisor: the kernel kills it then, whatever it does.
 """
 
 from __future__ import annotations
@@ -34,6 +35,14 @@ class NodeLink:
         """Report that all listeners are open."""
         self._write(json.dumps({"doors": dict(addresses)}).encode() + b"\n")
 
+    def report_flushed(self) -> None:
+        """Report that what was in the journal is in segments; the node goes on."""
+        self._write(b'{"flushed": true}\n')
+
+    def report_drained(self) -> None:
+        """Report that everything is in segments, and the node ends."""
+        self._write(b'{"drained": true}\n')
+
     async def beat(self) -> None:
         """Report again and again that the event loop runs."""
         while True:
@@ -50,6 +59,8 @@ class NodeProcess:
     def __init__(self, place: NodePlace, run: Callable[[NodeLink], int]) -> None:
         self.place = place
         self.doors: dict[str, str] = {}  # listener -> address, when it is ready
+        self.flushed = False  # since the request for it
+        self.drained = False  # everything is in segments, and nothing follows
         self.pid = 0
         self.pipe = -1
         self.heard = 0.0  # monotonic time of its last sign
@@ -79,6 +90,7 @@ class NodeProcess:
         os.close(theirs)
         os.set_blocking(ours, False)
         self.pid, self.pipe, self.doors, self._received = pid, ours, {}, b""
+        self.flushed = self.drained = False
         self.heard = self.began = time.monotonic()
 
     def read(self) -> bool:
@@ -92,8 +104,10 @@ class NodeProcess:
         self.heard = time.monotonic()
         *lines, self._received = (self._received + data).split(b"\n")
         for line in filter(None, lines):
-            found: dict[str, Any] = json.loads(line)
-            self.doors = found["doors"]
+            report: dict[str, Any] = json.loads(line)
+            self.doors = report.get("doors", self.doors)
+            self.flushed = self.flushed or "flushed" in report
+            self.drained = self.drained or "drained" in report
         return True
 
     def send_signal(self, number: int) -> None:
@@ -115,6 +129,7 @@ class NodeProcess:
             if os.getppid() == parent:  # otherwise it ended before the kernel knew
                 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                     signal.signal(number, signal.SIG_DFL)
+                signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until there is something to flush
                 signal.set_wakeup_fd(-1)
                 code = self._run(NodeLink(self.place, fd))
             sys.stdout.flush()

@@ -104,14 +104,37 @@ def assign_slots(path: Path, owners: Sequence[int]) -> None:
     _change(path, change)
 
 
-def _change(path: Path, change: Callable[[MetaState], list[Op]]) -> MetaState:
-    """Write a change of meta while no node runs; the caller has the directory locked."""
+def owners_of_slots(path: Path) -> list[int]:
+    """Return the owners that meta has, beside nodes that serve. sqlite3.Error."""
+    file = path / META
+    with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as meta:
+        return [owner for (owner,) in meta.execute("SELECT node_id FROM slots ORDER BY slot")]
+
+
+def move_slots(path: Path, owners: Sequence[int], node_id: int) -> None:
+    """Record other owners while nodes serve that neither give nor get a slot. LogError, OSError.
+
+    `node_id` is one of the former owners; its process has ended.
+    """
+    _change(path, lambda _: [AssignSlots(tuple(owners))], node_id, is_shared=True)
+
+
+def _change(
+    path: Path,
+    change: Callable[[MetaState], list[Op]],
+    node_id: int = FIRST_NODE,
+    *,
+    is_shared: bool = False,
+) -> MetaState:
+    """Write a change of meta as a node that does not run; the caller has the directory locked."""
     fs = OsFileSystem()
-    directory = DataDirectory.open_shared(fs, path, FIRST_NODE)
+    directory = DataDirectory.open_shared(fs, path, node_id)
     try:
         check_formats(fs, directory)
         is_new = not (fs.listdir(directory.journal) or fs.listdir(directory.segments))
-        meta = SqliteMeta.open(directory.meta, create=is_new)
+        meta = SqliteMeta.open(
+            directory.meta, create=is_new and not is_shared, node_id=node_id, shared=is_shared
+        )
         try:
             ops = change(meta.state)
             if ops:

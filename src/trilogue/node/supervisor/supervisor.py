@@ -1,4 +1,4 @@
-"""Runs the nodes of one machine: starts them, starts one again that ended, stops all.
+"""Runs the nodes of one machine: starts them, starts one again that ended, moves slots, stops all.
 
 ```
  lock the directory ──► owners of the slots ──► fork the nodes ──► all ready: the ready file
@@ -20,6 +20,7 @@ import logging
 import os
 import selectors
 import signal
+import sqlite3
 import sys
 import time
 from functools import partial
@@ -36,9 +37,11 @@ from trilogue.node.logs import start_logging
 from trilogue.node.process import WriteLine, raise_descriptor_limit, ready_file, run
 from trilogue.node.settings.table import ALL_LISTENERS, Settings
 from trilogue.node.storage import NodePlace
+from trilogue.node.supervisor.control import ControlError, ControlRequest, ControlSocket
 from trilogue.node.supervisor.node_process import NodeLink, NodeProcess
 from trilogue.node.supervisor.node_settings import check_ports, node_settings
-from trilogue.node.supervisor.slots import assign_slots, plan_slots
+from trilogue.node.supervisor.slot_moves import SlotMove, parse_move
+from trilogue.node.supervisor.slots import assign_slots, move_slots, owners_of_slots, plan_slots
 
 log = logging.getLogger(__name__)
 
@@ -153,6 +156,8 @@ class Supervisor:
         self._failures: dict[int, int] = {}
         self._due: dict[int, float] = {}  # when a node that ended is started again
         self._own = own
+        self._control: ControlSocket | None = None
+        self._move: SlotMove | None = None
         self._nodes = {node_id: NodeProcess(places[node_id], self._run_node) for node_id in own}
 
     def run(self) -> int:
@@ -168,17 +173,27 @@ class Supervisor:
             if code:
                 return code
             self._take_doors()
+            self._control = ControlSocket(self._directory.path / "nodes")
+            self._selector.register(self._control, selectors.EVENT_READ, self._control)
             with ready_file(self._settings.text("ready-file"), self._nodes[1].doors):
                 while not self._signals:
                     self._look()
         finally:
+            if self._move is not None:
+                self._move.abandon()
             self._stop()
+            if self._control is not None:
+                self._control.close()
         log.info("supervisor.stopped")
         return 0
 
     def _run_node(self, link: NodeLink) -> int:
         settings = self._own[link.place.node_id]
         self._selector.close()
+        if self._control is not None:
+            self._control.forget()
+        if self._move is not None:
+            self._move.forget()
         self._directory.close()  # the lock stays with the supervisor
         try:
             return run(settings, write_line=lambda _line: None, supervision=link)
@@ -208,11 +223,14 @@ class Supervisor:
 
     def _look(self) -> None:
         """Wait for a moment; start nodes again that ended, kill those that are silent."""
-        now = time.monotonic()
         for node in self._select():
             self._restart_later(node)
+        if self._move is not None:
+            self._advance(self._move)
+        now = time.monotonic()
         for node_id, node in self._nodes.items():
-            if not node.runs and now >= self._due[node_id]:
+            is_held = self._move is not None and self._move.holds(node)
+            if not node.runs and not is_held and now >= self._due[node_id]:
                 self._start(node)
             limit_s = self._silence_s if node.is_ready else START_LIMIT_S
             if node.runs and now - node.heard > limit_s:
@@ -229,8 +247,48 @@ class Supervisor:
             0 if lasted_s > STABLE_S else self._failures.get(node_id, -1) + 1
         )
         wait_s = RESTART_WAITS_S[min(failures, len(RESTART_WAITS_S) - 1)]
+        if self._move is not None and self._move.holds(node) and not code:
+            self._failures[node_id], wait_s = -1, 0.0
         self._due[node_id] = time.monotonic() + wait_s
-        log.error("node.ended", extra={"node": node_id, "code": code, "again_in_s": wait_s})
+        level = logging.ERROR if code else logging.INFO
+        log.log(level, "node.ended", extra={"node": node_id, "code": code, "again_in_s": wait_s})
+
+    # -- moves of slots
+
+    def _accept_request(self, request: ControlRequest | None) -> None:
+        """Begin the move that a program asks for, or refuse it."""
+        if request is None:
+            return
+        try:
+            if self._signals:
+                raise ControlError("the server stops")
+            if self._move is not None:
+                raise ControlError("slots are being moved already")
+            if not all(node.is_ready for node in self._nodes.values()):
+                raise ControlError("not all nodes serve now: try again")
+            owners = owners_of_slots(self._directory.path)
+            wanted = parse_move(request.content, owners, len(self._nodes))
+        except (ControlError, sqlite3.Error) as error:
+            request.respond(error=str(error))
+            return
+        if not wanted:
+            request.respond(slots={}, seconds=0.0)
+            return
+        limit_s = self._stop_limit_s + STABLE_S
+        self._move = SlotMove(request, owners, wanted, self._nodes, limit_s)
+
+    def _advance(self, move: SlotMove) -> None:
+        if move.advance():
+            try:
+                for node_id in move.sources - move.flushed:
+                    _flush_journal(self._own[node_id], self._nodes[node_id].place)
+                move_slots(self._directory.path, move.owners, min(move.sources))
+            except (StartError, LogError, OSError) as error:
+                move.begin_start(f"the new owners are not recorded: {error}")
+            else:
+                move.begin_start()
+        if move.finish():
+            self._move = None
 
     def _select(self) -> list[NodeProcess]:
         """Read what nodes and signals wrote; return the nodes that have ended."""
@@ -238,6 +296,8 @@ class Supervisor:
         for key, _ in self._selector.select(LOOK_S):
             if key.data is None:
                 os.read(key.fd, 64)
+            elif isinstance(key.data, ControlSocket):
+                self._accept_request(key.data.accept())
             elif not key.data.read():
                 ended.append(key.data)
         return ended
