@@ -29,7 +29,7 @@ FULL = (
     "tests/node/test_secure.py",
     "tests/node/supervisor/test_moves.py",
     "tests/node/supervisor/test_nodes.py",
-    "tests/node/supervisor/test_shared_settings.py",
+    "tests/node/supervisor/test_shared_se",
     "tests/node/supervisor/test_tubemq_nodes.py",
     "tests/node/test_serve",
     "tests/security/test_own_",

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from trilogue.log.segments.segment_info import Swap
 from trilogue.meta.change_log import last_version
 from trilogue.meta.operations import TopicKey
 from trilogue.meta.state import Write
@@ -70,8 +71,21 @@ class MetadataFollower:
         for key in topics:
             for _ in broker.cluster.follow(key):
                 await asyncio.sleep(0)
+        self._follow_segments(writes)
         settings = dict.fromkeys(key for table, key, _ in writes if table == "settings")
         for count, name in enumerate(settings, 1):
             broker.apply_setting(name, self._storage.meta.state.settings.get(name))
             if count % SETTINGS_A_STEP == 0:
                 await asyncio.sleep(0)
+
+    def _follow_segments(self, writes: Sequence[Write]) -> None:
+        """Apply what another node did to segments that this one reads, too."""
+        engine, known = self._storage.log, self._storage.meta.state.segments
+        for key in dict.fromkeys(key for table, key, _ in writes if table == "segments"):
+            before, row = engine.segments.get(key), known.get(key)
+            if before is None:
+                continue
+            if row is None:  # its messages are dead; the file is the other node's affair
+                engine.forget_segment(key)
+            elif row != before:
+                engine.apply_swap(Swap(changed=(row,)))

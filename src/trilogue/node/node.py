@@ -55,6 +55,7 @@ from trilogue.node.background.objects import ObjectMover, leave_object
 from trilogue.node.background.offset_expiry import OffsetExpiry
 from trilogue.node.background.retention import Retention
 from trilogue.node.background.retired import RetiredFiles
+from trilogue.node.background.splits import SplitPlanner
 from trilogue.node.background.token_expiry import DelegationTokenExpiry
 from trilogue.node.background.transactions import TransactionExpiry
 from trilogue.node.http_apps import build_http_app, make_access_app, make_tubemq_app
@@ -319,6 +320,7 @@ class Node:
             self.slow_helper,
             now_ms=self.now_ms,
             bytes_per_second=self.settings.number("merge.rate"),
+            owns=self.storage.broker.cluster.ownership.owns_segment,
         )
         self.compacting = CompactionPlanner(
             self.storage,
@@ -329,7 +331,14 @@ class Node:
             map_bytes=self.settings.number("compaction.memory"),
             bytes_per_second=self.settings.number("merge.rate"),
         )
-        self.maintenance.planners += [self.merging, self.compacting]
+        splitting = SplitPlanner(
+            self.storage,
+            self.maintenance,
+            self.slow_helper,
+            now_ms=self.now_ms,
+            bytes_per_second=self.settings.number("merge.rate"),
+        )
+        self.maintenance.planners += [splitting, self.merging, self.compacting]
 
     def _keep_objects(self) -> None:
         """Set up the move of merged segments to object storage, if one is configured."""

@@ -189,6 +189,11 @@ class Cluster:
         found = self._partitions.get(partition_id)
         return None if found is None or found.is_remote else found
 
+    def is_compacted(self, partition_id: int) -> bool:
+        """Whether the topic of a partition, also of another node's, is compacted."""
+        found = self._partitions.get(partition_id)
+        return found is not None and found.settings.compacts
+
     def durable_end(self, partition_id: int) -> int:
         """Return the end of what is durable in a partition; 0 where there is no log (yet)."""
         partition = self._partitions.get(partition_id)

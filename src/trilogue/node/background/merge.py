@@ -51,11 +51,14 @@ class MergePlanner:
         bytes_per_second: int,
         monotonic: Callable[[], float] = time.monotonic,
         rewrite_every_s: float = REWRITE_EVERY_S,
+        owns: Callable[[SegmentInfo], bool] = lambda _: True,
     ) -> None:
+        """`owns`: no other node reads a segment; those of several nodes are split (splits.py)."""
         self.skip: set[int] = set()  # damaged segments, which are left alone
         self.dead_bytes = 0  # in segments, as of the last check
         self.damaged_blocks = 0  # damaged blocks, copied unchanged
         self._storage = storage
+        self._owns = owns
         self._maintenance = maintenance
         self._helper = helper
         self._now_ms = now_ms
@@ -69,7 +72,8 @@ class MergePlanner:
     @property
     def first_level(self) -> int:
         """The number of segments that wait for their first merge."""
-        return len(first_level(self._storage.log.segments.values(), self.skip))
+        segments = filter(self._owns, self._storage.log.segments.values())
+        return len(first_level(segments, self.skip))
 
     async def room_for_flush(self) -> None:
         """Wait while there are as many first-level segments as allowed.
@@ -118,10 +122,6 @@ class MergePlanner:
             partial(self._run, found),
             partial(self._spoilt, found),
         )
-
-    def _owns(self, segment: SegmentInfo) -> bool:
-        """Leave out segments that other nodes read, too."""
-        return self._storage.broker.cluster.ownership.owns_segment(segment)
 
     async def _starts(self) -> dict[int, int]:
         """Return the start offset of each partition, in steps, since there may be very many."""
