@@ -57,6 +57,8 @@ from trilogue.broker.groups.group import DecodeSubscription, no_subscription
 from trilogue.broker.groups.membership import GROUP
 from trilogue.broker.groups.registry import GroupRegistry
 from trilogue.broker.names import TopicName
+from trilogue.broker.non_persistent import topics as non_persistent_topics
+from trilogue.broker.non_persistent.topics import NonPersistentTopics
 from trilogue.broker.producers.access_modes import Writers
 from trilogue.broker.producers.idempotence import Producers
 from trilogue.broker.promise import Promise
@@ -130,6 +132,9 @@ class Broker:
             topics=self.cluster.topic_count,
             namespaces_with_topics=self.cluster.namespaces_with_topics,
             changed=self.cluster.refresh_policies,
+        )
+        self.non_persistent = NonPersistentTopics(
+            state.settings, self.namespaces, self.cluster.ownership, now_ms
         )
         exists = self.cluster.has_partition
         offsets = self.committed_offsets = CommittedOffsets(exists, settings.committed_offsets)
@@ -235,6 +240,7 @@ class Broker:
             NAMESPACE_KEY: self.namespaces.apply_setting,
             TENANT_KEY: self.namespaces.apply_setting,
             acls.PREFIX: self.acls.apply_setting,
+            non_persistent_topics.KEY: self.non_persistent.apply_setting,
             delegation_tokens.PREFIX: self.delegation_tokens.apply_setting,
             **dict.fromkeys(RULE_KEYS, self.rules.apply_setting),
             quotas.PREFIX: self.quotas.apply_setting,

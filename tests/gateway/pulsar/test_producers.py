@@ -280,7 +280,6 @@ async def test_concurrent_producers_create_a_new_topic_once():
 @pytest.mark.parametrize(
     ("topic", "code"),
     [
-        ("non-persistent://public/default/t", ServerError.NotAllowedError),
         ("persistent://public/default/t/t/t", ServerError.InvalidTopicName),
         ("a/b", ServerError.InvalidTopicName),
         ("p", ServerError.NotAllowedError),

@@ -24,7 +24,7 @@ the next one chooses the kind.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import Enum, auto
 from typing import Final
 
@@ -55,6 +55,27 @@ class SubscriptionType(Enum):
     def is_single(self) -> bool:
         """Whether one member at a time reads."""
         return self in {SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER}
+
+
+def check_join(
+    members: Sequence[SubscriptionConsumer],
+    present: SubscriptionType | None,
+    member: SubscriptionConsumer,
+    kind: SubscriptionType,
+) -> None:
+    """Refuse a consumer that cannot be beside the present ones: SubscriptionBusy."""
+    if not members:
+        return
+    if kind is not present:
+        raise SubscriptionBusy("the subscription has consumers of another type")
+    if kind is SubscriptionType.EXCLUSIVE:
+        raise SubscriptionBusy("an exclusive consumer is connected")
+    if kind is SubscriptionType.KEY_SHARED:
+        first = members[0]
+        if (member.ranges is None) != (first.ranges is None):
+            raise SubscriptionBusy("the subscription has consumers with another key policy")
+        if member.out_of_order != first.out_of_order:
+            raise SubscriptionBusy("its consumers differ about allowing keys out of order")
 
 
 class Subscription:
@@ -93,7 +114,7 @@ class Subscription:
 
     def join(self, member: SubscriptionConsumer, kind: SubscriptionType) -> None:
         """Let a member take part; raises SubscriptionBusy or KeyRangesTaken."""
-        self._check(member, kind)
+        check_join(self.members, self.kind, member, kind)
         self._joined += 1
         member.joined = self._joined
         if not self.members:
@@ -109,20 +130,6 @@ class Subscription:
         mode = self._single_active if self._shared_dispatch is None else self._shared_dispatch
         assert mode is not None, "a kind was chosen"
         mode.remove(member)
-
-    def _check(self, member: SubscriptionConsumer, kind: SubscriptionType) -> None:
-        if not self.members:
-            return
-        if kind is not self.kind:
-            raise SubscriptionBusy("the subscription has consumers of another type")
-        if kind is SubscriptionType.EXCLUSIVE:
-            raise SubscriptionBusy("an exclusive consumer is connected")
-        if kind is SubscriptionType.KEY_SHARED:
-            first = self.members[0]
-            if (member.ranges is None) != (first.ranges is None):
-                raise SubscriptionBusy("the subscription has consumers with another key policy")
-            if member.out_of_order != first.out_of_order:
-                raise SubscriptionBusy("its consumers differ about allowing keys out of order")
 
     def _begin(self, member: SubscriptionConsumer, kind: SubscriptionType) -> None:
         self.kind = kind

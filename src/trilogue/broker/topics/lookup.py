@@ -9,8 +9,8 @@ How names with a domain and `-partition-<n>` are resolved (broker/names.py parse
     no such topic       UnknownTopic, or created if the policy UnknownTopic, or created if the
                         allows it: unnumbered by default       policy's number is above 2
 
-Non-persistent topics (`non-persistent://`) are not served. The topic by which clients find
-transaction coordinators does not exist: its lookups and partition count are answered to everyone.
+Non-persistent topics (`non-persistent://`) are in broker/non_persistent. The topic by which clients
+find transaction coordinators does not exist: its lookups and partition count are answered to all.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from trilogue.broker.errors import (
 from trilogue.broker.names import PulsarName, parse_pulsar
 from trilogue.broker.topics.cluster import Cluster, NewTopic
 from trilogue.broker.topics.partition import Partition
+from trilogue.broker.topics.policies import AutoCreation
 from trilogue.broker.topics.topic import Topic
 
 COORDINATORS = 1
@@ -91,13 +92,7 @@ def check_auto_create(broker: Broker, name: PulsarName, *, allowed: bool = True)
     being created already, the caller waits for `cluster.pending_creation(name.topic)` instead.
     """
     check_persistent(name)
-    namespace = name.topic.namespace_name
-    if not broker.namespaces.exists(namespace):
-        raise UnknownNamespace(f"there is no namespace {namespace}")
-    override = broker.namespaces.namespace(namespace).policies.get("autoTopicCreation")
-    policy = broker.namespaces.namespace_policies(namespace).auto_creation
-    if not (allowed if override is None else policy.allowed):
-        raise UnknownTopic("there is no such topic, and automatic creation is off")
+    policy = find_auto_creation(broker, name, allowed=allowed)
     if name.partition is not None and name.partition >= policy.partitions:
         raise UnknownTopic("there is no such topic, nor would one of this name have this partition")
     return broker.cluster.check_create(
@@ -107,7 +102,19 @@ def check_auto_create(broker: Broker, name: PulsarName, *, allowed: bool = True)
     )
 
 
+def find_auto_creation(broker: Broker, name: PulsarName, *, allowed: bool = True) -> AutoCreation:
+    """Return how a request for an unknown name creates a topic; UnknownTopic where none may."""
+    namespace = name.topic.namespace_name
+    if not broker.namespaces.exists(namespace):
+        raise UnknownNamespace(f"there is no namespace {namespace}")
+    override = broker.namespaces.namespace(namespace).policies.get("autoTopicCreation")
+    policy = broker.namespaces.namespace_policies(namespace).auto_creation
+    if not (allowed if override is None else policy.allowed):
+        raise UnknownTopic("there is no such topic, and automatic creation is off")
+    return policy
+
+
 def check_persistent(name: PulsarName) -> None:
-    """Refuse names of non-persistent topics: NotServed."""
+    """Refuse names of non-persistent topics where only persistent ones are served: NotServed."""
     if not name.persistent:
-        raise NotServed("non-persistent topics are not served: every message here is kept")
+        raise NotServed("this is not served for non-persistent topics: they store nothing")

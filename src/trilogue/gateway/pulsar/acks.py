@@ -54,6 +54,9 @@ def handle_ack(connection: PulsarConnection, _command: None, frame: memoryview) 
     consumer = connection.consumers.get(ack.consumer_id)
     dispatcher = None if consumer is None else consumer.dispatcher
     if consumer is None or dispatcher is None or dispatcher.closing:
+        if ack.consumer_id in connection.non_persistent_consumers:
+            _answer(connection, ack)  # there is nothing to ack
+            return
         # Acks that come while a subscription is moved are of messages from before the move.
         _answer(connection, ack, ServerError.ConsumerNotFound, "no such consumer")
         return

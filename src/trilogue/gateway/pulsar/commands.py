@@ -12,13 +12,12 @@ from trilogue.gateway.pulsar import (
     consumers,
     handshake,
     producers,
-    schemas,
     seek,
     send,
     transactions,
 )
 from trilogue.gateway.pulsar.connection import CommandRow
-from trilogue.gateway.pulsar.metadata import lookup, topic_lists
+from trilogue.gateway.pulsar.metadata import lookup, schema_requests, topic_lists
 from trilogue.wire.pulsar.pulsar_pb2 import BaseCommand
 
 TOPIC, CLUSTER = ResourceKind.TOPIC, ResourceKind.CLUSTER
@@ -120,11 +119,11 @@ TABLE: tuple[CommandRow, ...] = (
         READ,
         answers_error=True,
     ),
-    CommandRow(KIND.GET_SCHEMA, "getSchema", schemas.handle_get_schema, TOPIC, DESCRIBE),
+    CommandRow(KIND.GET_SCHEMA, "getSchema", schema_requests.handle_get_schema, TOPIC, DESCRIBE),
     CommandRow(
         KIND.GET_OR_CREATE_SCHEMA,
         "getOrCreateSchema",
-        schemas.handle_get_or_create_schema,
+        schema_requests.handle_get_or_create_schema,
         TOPIC,
         WRITE,
     ),

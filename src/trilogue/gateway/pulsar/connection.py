@@ -24,7 +24,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.broker.access.client_access import ClientAccess
@@ -46,6 +46,10 @@ from trilogue.wire.pulsar.errors import ServerError
 from trilogue.wire.pulsar.frame import encode_command, parse_command
 from trilogue.wire.pulsar.message_codec import read_command_type
 from trilogue.wire.pulsar.pulsar_pb2 import BaseCommand, FeatureFlags
+
+if TYPE_CHECKING:
+    from trilogue.gateway.pulsar.non_persistent.dispatcher import NonPersistentConsumer
+    from trilogue.gateway.pulsar.non_persistent.producer import NonPersistentProducer
 
 log = logging.getLogger(__name__)
 
@@ -118,6 +122,8 @@ class PulsarConnection(MultiplexedConnection):
         self.client_version = ""
         self.producers: dict[int, Producer] = {}
         self.consumers: dict[int, PulsarConsumer] = {}
+        self.non_persistent_producers: dict[int, NonPersistentProducer] = {}
+        self.non_persistent_consumers: dict[int, NonPersistentConsumer] = {}
         self.watches: dict[int, TopicWatch] = {}
         self.closing: dict[int, asyncio.Future[None]] = {}  # producers whose receipts are due
         self.closed_producers: dict[int, None] = {}  # recently
@@ -193,9 +199,9 @@ class PulsarConnection(MultiplexedConnection):
         """Close the producers, consumers and watches of the connection with it."""
         super().closed()
         self._connections.pop(self, None)
-        callbacks: list[Callable[[], None]] = [each.gone for each in self.consumers.values()]
+        callbacks: list[Callable[[], None]] = [each.gone for each in self.all_consumers()]
         callbacks += [each.gone for each in self.watches.values()]
-        callbacks += [each.gone for each in self.producers.values()]
+        callbacks += [each.gone for each in self.all_producers()]
         for gone in [*callbacks, *self.on_close]:
             try:
                 gone()
@@ -203,6 +209,8 @@ class PulsarConnection(MultiplexedConnection):
                 log.exception("connection.close_failed")
         self.producers.clear()
         self.consumers.clear()
+        self.non_persistent_producers.clear()
+        self.non_persistent_consumers.clear()
         self.watches.clear()
         for closed in self.closing.values():
             closed.set_result(None)
@@ -240,7 +248,8 @@ class PulsarConnection(MultiplexedConnection):
 
     def has_producer(self, producer_id: int, producer: object) -> bool:
         """Whether this producer id still stands for this producer."""
-        return self.producers.get(producer_id) is producer
+        found = self.producers.get(producer_id) or self.non_persistent_producers.get(producer_id)
+        return found is producer
 
     def close_producer(self, producer_id: int) -> None:
         """Send CLOSE_PRODUCER: the client looks the topic up and creates its producer again.
@@ -264,12 +273,14 @@ class PulsarConnection(MultiplexedConnection):
     def close_consumer(self, consumer_id: int) -> None:
         """Send CLOSE_CONSUMER for a consumer that has left its subscription."""
         self.consumers.pop(consumer_id, None)
+        self.non_persistent_consumers.pop(consumer_id, None)
         if not self.send_command("close_consumer", consumer_id=consumer_id, request_id=NO_REQUEST):
             self.flush_and_close()
 
     def forget_producer(self, producer_id: int) -> None:
         """Remember an id as one whose messages may still be in flight."""
         self.producers.pop(producer_id, None)
+        self.non_persistent_producers.pop(producer_id, None)
         closed = self.closed_producers
         closed.pop(producer_id, None)
         closed[producer_id] = None
@@ -282,6 +293,14 @@ class PulsarConnection(MultiplexedConnection):
 
     # ---- help for handlers
 
+    def all_producers(self) -> list[Producer]:
+        """Return the producers, of persistent topics and of others."""
+        return [*self.producers.values(), *self.non_persistent_producers.values()]
+
+    def all_consumers(self) -> list[PulsarConsumer | NonPersistentConsumer]:
+        """Return the consumers, of persistent topics and of others."""
+        return [*self.consumers.values(), *self.non_persistent_consumers.values()]
+
     def check_metadata_size(self, size: int) -> None:
         """Refuse a producer or consumer whose metadata is too much, with that of all others.
 
@@ -289,8 +308,8 @@ class PulsarConnection(MultiplexedConnection):
         """
         if size <= METADATA_FREE:
             return
-        size += sum(each.metadata_size for each in self.producers.values())
-        size += sum(each.metadata_size for each in self.consumers.values())
+        size += sum(each.metadata_size for each in self.all_producers())
+        size += sum(each.metadata_size for each in self.all_consumers())
         if size > self.gateway.settings.metadata_bytes_max:
             raise NotAllowed("the metadata of the connection's producers and consumers is too long")
 
@@ -361,8 +380,8 @@ class PulsarConnection(MultiplexedConnection):
 
     def finish_draining(self) -> None:
         """Close every producer and consumer, so that the client looks its topics up, and end."""
-        for producer_id in list(self.producers):
+        for producer_id in [*self.producers, *self.non_persistent_producers]:
             self.send_command("close_producer", producer_id=producer_id, request_id=NO_REQUEST)
-        for consumer_id in list(self.consumers):
+        for consumer_id in [*self.consumers, *self.non_persistent_consumers]:
             self.send_command("close_consumer", consumer_id=consumer_id, request_id=NO_REQUEST)
         self.flush_and_close()

@@ -13,7 +13,6 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 import msgspec
 
 from trilogue.broker.subscriptions.consumer import NO_EPOCH, SubscriptionConsumer
-from trilogue.broker.topics.partition import Partition
 from trilogue.entry.entry import EntryError
 from trilogue.entry.pulsar.layout import PART_HEAD_SIZE
 from trilogue.entry.pulsar.pulsar_batch import (
@@ -41,7 +40,7 @@ BROKER_ENTRY_SINCE: Final = 18
 class ConsumerDispatcher(Protocol):
     """What a consumer needs of the dispatcher of its subscription (dispatcher.py)."""
 
-    partition: Partition
+    ledger_id: int  # of its message ids
     index: int
 
     def leave(self, consumer: Any) -> None:
@@ -133,7 +132,7 @@ class Consumer(SubscriptionConsumer, Generic[DispatcherT], eq=False, kw_only=Tru
             front = b""
         head = encode_message_head(
             self.consumer_id,
-            dispatcher.partition.partition_id,
+            dispatcher.ledger_id,
             offset,
             dispatcher.index,
             redeliveries,
@@ -176,6 +175,17 @@ class Consumer(SubscriptionConsumer, Generic[DispatcherT], eq=False, kw_only=Tru
                 if section is not None:
                     size += self._send_section(section, offset, redeliveries)
         return size
+
+
+def send_active_change(consumer: Consumer[DispatcherT], *, is_active: bool) -> None:
+    """Send ACTIVE_CONSUMER_CHANGE to a consumer that does not know it yet."""
+    if consumer.was_active is is_active:
+        return
+    consumer.was_active = is_active
+    if consumer.connection.protocol_version >= ACTIVE_CHANGE_SINCE:
+        consumer.connection.send_command(
+            "active_consumer_change", consumer_id=consumer.consumer_id, is_active=is_active
+        )
 
 
 def _split_batch(entry: DispatchEntry) -> dict[int, bytes]:

@@ -17,12 +17,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Coroutine, Iterable
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from trilogue.broker.access.authorizer import Operation, Resource, ResourceKind
+from trilogue.broker.access.authorizer import Operation
 from trilogue.broker.cursors.position import Cursor, Position
 from trilogue.broker.errors import (
-    AccessDenied,
     InvalidRequest,
     NotAllowed,
     NotReady,
@@ -43,6 +42,10 @@ from trilogue.gateway.pulsar.entry_search import find_message_id, offset_for_pub
 from trilogue.gateway.pulsar.errors import EXPECTED
 from trilogue.gateway.pulsar.message_ids import signed
 from trilogue.gateway.pulsar.metadata.lookup import parse_authorized
+from trilogue.gateway.pulsar.metadata.subscription_access import check_role
+from trilogue.gateway.pulsar.non_persistent.consumers import subscribe, unsubscribe
+from trilogue.gateway.pulsar.non_persistent.dispatcher import NonPersistentConsumer
+from trilogue.gateway.pulsar.non_persistent.topics import is_non_persistent
 from trilogue.gateway.pulsar.subscriptions import SUBSCRIPTION_TYPES, TYPE_NAMES
 from trilogue.log.errors import SegmentMissing
 from trilogue.wire.pulsar.errors import ServerError
@@ -58,6 +61,8 @@ from trilogue.wire.pulsar.pulsar_pb2 import (
 
 log = logging.getLogger(__name__)
 
+ConsumerT = TypeVar("ConsumerT", bound=Consumer[Any])
+
 EARLIEST_FIRST = CommandSubscribe.Earliest
 NAME_BYTES_MAX: Final = 1_024  # of a consumer, of a subscription
 METADATA_MAX: Final = 16 << 10  # characters of one consumer's metadata
@@ -69,20 +74,28 @@ def handle_subscribe(
     connection: PulsarConnection, command: CommandSubscribe, _frame: memoryview
 ) -> Coroutine[Any, Any, None] | None:
     """Create a consumer, or answer again for one that exists."""
-    known = connection.consumers.get(command.consumer_id)
+    known = connection.consumers.get(
+        command.consumer_id, connection.non_persistent_consumers.get(command.consumer_id)
+    )
     if known is not None:
         if known.dispatcher is None:
             raise NotReady("the consumer is being created")
         connection.send_command("success", request_id=command.request_id)
         return None
-    if len(connection.consumers) >= connection.gateway.settings.consumers_max:
+    if len(connection.all_consumers()) >= connection.gateway.settings.consumers_max:
         raise NotAllowed("the connection has as many consumers as it may")
-    consumer = _build_consumer(connection, command)
+    if is_non_persistent(command.topic):
+        transient = _build_consumer(connection, command, NonPersistentConsumer)
+        connection.non_persistent_consumers[command.consumer_id] = transient
+        return subscribe(connection, command, transient)
+    consumer: PulsarConsumer = _build_consumer(connection, command, Consumer)
     connection.consumers[command.consumer_id] = consumer
     return _subscribe(connection, command, consumer)
 
 
-def _build_consumer(connection: PulsarConnection, command: CommandSubscribe) -> PulsarConsumer:
+def _build_consumer(
+    connection: PulsarConnection, command: CommandSubscribe, kind: type[ConsumerT]
+) -> ConsumerT:
     name = command.consumer_name
     metadata = {each.key: each.value for each in command.metadata}
     if len(name.encode()) > NAME_BYTES_MAX:
@@ -99,7 +112,7 @@ def _build_consumer(connection: PulsarConnection, command: CommandSubscribe) -> 
     connection.check_metadata_size(size)
     if brings_ranges:
         ranges = tuple((each.start, each.end) for each in meta.hashRanges)
-    return Consumer(
+    return kind(
         name,
         priority=command.priority_level,
         ranges=ranges,
@@ -142,7 +155,7 @@ async def _join(
     topic, partition = await gateway.find_or_create_topic(name)
     kind = SUBSCRIPTION_TYPES[command.subType]
     _check(connection, command, partition, kind)
-    _check_role(connection, command.subscription, topic, partition)
+    check_role(connection, command.subscription, topic.name, partition.policies)
     subscriptions = connection.subscriptions
     others = _count_with_schema(subscriptions.of(partition.partition_id).values())
     await schemas.check_consumer_schema(gateway, topic, partition, command, others=others)
@@ -227,32 +240,6 @@ def _check(
     known = connection.subscriptions.find_dispatcher(partition_id, command.subscription)
     if command.durable and known is not None and known.cursor is None:
         raise NotAllowed("a subscription of this name that is not durable exists")
-
-
-def _check_role(
-    connection: PulsarConnection, subscription: str, topic: Topic, partition: Partition
-) -> None:
-    """Refuse a subscription that the namespace has for other roles; raises AccessDenied."""
-    if not can_use_subscription(connection, subscription, topic, partition):
-        connection.access.record_refusal(Operation.READ, ResourceKind.GROUP, subscription)
-        raise AccessDenied(Operation.READ, Resource(ResourceKind.GROUP, subscription))
-
-
-def can_use_subscription(
-    connection: PulsarConnection, subscription: str, topic: Topic, partition: Partition
-) -> bool:
-    """Return whether the namespace has a subscription for the role of the client.
-
-    It names the roles of the subscription, or the role has to be before the subscription's name.
-    Clients that may change the namespace may use any.
-    """
-    role, namespace = connection.principal.name, topic.name.namespace_name
-    found = connection.gateway.broker.namespaces.namespace(namespace)
-    roles = found.subscription_roles.get(subscription)
-    prefixed = not partition.policies.role_prefixes or subscription.startswith(role)
-    if prefixed and (not roles or role in roles):
-        return True
-    return connection.can_see(Operation.ALTER, ResourceKind.NAMESPACE, namespace)
 
 
 def _check_readable(partition: Partition, dispatcher: Dispatcher) -> None:
@@ -351,6 +338,9 @@ def handle_flow(connection: PulsarConnection, _command: None, frame: memoryview)
     consumer_id, permits = read_flow(frame)
     consumer = connection.consumers.get(consumer_id)
     if consumer is None or consumer.dispatcher is None:
+        transient = connection.non_persistent_consumers.get(consumer_id)
+        if transient is not None:
+            transient.add_demand(permits)
         return
     dispatcher = consumer.dispatcher
     dispatcher.subscription.add_demand(consumer, permits)
@@ -385,7 +375,9 @@ def handle_close_consumer(
     connection: PulsarConnection, command: CommandCloseConsumer, _frame: memoryview
 ) -> None:
     """Close a consumer, whether it exists, is being created, or is closed already."""
-    consumer = connection.consumers.pop(command.consumer_id, None)
+    consumer = connection.consumers.pop(
+        command.consumer_id, None
+    ) or connection.non_persistent_consumers.pop(command.consumer_id, None)
     if consumer is not None:
         consumer.gone()
     connection.send_command("success", request_id=command.request_id)
@@ -395,6 +387,11 @@ async def handle_unsubscribe(
     connection: PulsarConnection, command: CommandUnsubscribe, _frame: memoryview
 ) -> None:
     """Delete a consumer's subscription; one with other consumers only when `force` is set."""
+    transient = connection.non_persistent_consumers.get(command.consumer_id)
+    if transient is not None:
+        unsubscribe(connection, transient, force=command.force)
+        connection.send_command("success", request_id=command.request_id)
+        return
     try:
         consumer, dispatcher = _find_consumer(connection, command.consumer_id)
     except UnknownMember as problem:

@@ -37,7 +37,7 @@ from trilogue.entry.entry import EntryError
 from trilogue.entry.pulsar.pulsar_batch import Flag, read_metadata, sticky_key
 from trilogue.gateway.memory_budget import MemoryHolder
 from trilogue.gateway.partition_reader import ExecutorRead
-from trilogue.gateway.pulsar.consumer import ACTIVE_CHANGE_SINCE, Consumer
+from trilogue.gateway.pulsar.consumer import Consumer, send_active_change
 from trilogue.gateway.pulsar.entry_reader import (
     READ_BYTES,
     DispatchEntry,
@@ -95,6 +95,7 @@ class Dispatcher:
         self.gateway = gateway
         self.topic = topic
         self.partition = partition
+        self.ledger_id = partition.partition_id
         self.index = index  # of the partition in its name; -1: the topic has no numbered partitions
         self.name = name
         self.cursor = cursor  # None: the subscription is not durable
@@ -189,18 +190,8 @@ class Dispatcher:
         active = cast("PulsarConsumer | None", self.subscription.active)
         before, self._active = self._active, active
         for consumer in (newcomer, before, active):
-            is_active = consumer is active
-            if consumer is None or consumer.dispatcher is not self:
-                continue
-            if consumer.was_active is is_active:
-                continue
-            consumer.was_active = is_active
-            if consumer.connection.protocol_version >= ACTIVE_CHANGE_SINCE:
-                consumer.connection.send_command(
-                    "active_consumer_change",
-                    consumer_id=consumer.consumer_id,
-                    is_active=is_active,
-                )
+            if consumer is not None and consumer.dispatcher is self:
+                send_active_change(consumer, is_active=consumer is active)
 
     def check_end(self) -> None:
         """Send REACHED_END_OF_TOPIC if the topic is terminated and everything is acked."""

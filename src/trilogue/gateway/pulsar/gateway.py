@@ -79,6 +79,7 @@ class PulsarGateway(PulsarServices):
         while True:
             await asyncio.sleep(min(TICK_S, self.settings.keep_alive_s / 4))
             now_s = self.loop.time()
+            self.broker.non_persistent.discard_idle(now_s)
             for number, connection in enumerate(list(self._connections), 1):
                 if number % TICKS_A_STEP == 0:
                     await asyncio.sleep(0)

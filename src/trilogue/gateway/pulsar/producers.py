@@ -24,6 +24,8 @@ from trilogue.gateway.pulsar import schemas
 from trilogue.gateway.pulsar.connection import PulsarConnection
 from trilogue.gateway.pulsar.errors import EXPECTED, PulsarProtocolError
 from trilogue.gateway.pulsar.metadata.lookup import parse_authorized
+from trilogue.gateway.pulsar.non_persistent.producers import create_producer
+from trilogue.gateway.pulsar.non_persistent.topics import is_non_persistent
 from trilogue.gateway.pulsar.producer import Producer
 from trilogue.wire.pulsar.errors import ServerError
 from trilogue.wire.pulsar.pulsar_pb2 import CommandCloseProducer, CommandProducer
@@ -40,14 +42,16 @@ def handle_producer(
     closing = connection.closing.get(producer_id)
     if closing is not None:
         return _create_after(connection, command, closing)
-    existing = connection.producers.get(producer_id)
+    existing = connection.producers.get(
+        producer_id, connection.non_persistent_producers.get(producer_id)
+    )
     if existing is not None:
         if not existing.ready:
             raise NotReady("the producer is being created")
         existing.request_id = command.request_id
         existing.succeed()
         return None
-    if len(connection.producers) >= connection.gateway.settings.producers_max:
+    if len(connection.all_producers()) >= connection.gateway.settings.producers_max:
         raise PulsarProtocolError(
             ServerError.NotAllowedError, "the connection has as many producers as it may"
         )
@@ -61,6 +65,8 @@ def handle_producer(
         raise PulsarProtocolError(
             ServerError.NotAllowedError, f"a name of more than {NAME_BYTES_MAX} bytes"
         )
+    if is_non_persistent(command.topic):
+        return create_producer(connection, command, metadata_size)
     producer = connection.producers[producer_id] = Producer(connection, command)
     producer.metadata_size = metadata_size
     return _create(connection, producer, command)
@@ -165,6 +171,12 @@ def handle_close_producer(
     """Take no more messages of a producer; answer when those it sent are durable."""
     producer_id, request_id = command.producer_id, command.request_id
     producer = connection.producers.get(producer_id)
+    transient = connection.non_persistent_producers.get(producer_id)
+    if transient is not None:  # nothing of it waits
+        connection.forget_producer(producer_id)
+        transient.gone()
+        connection.send_command("success", request_id=request_id)
+        return
     if producer is None:
         if producer_id not in connection.closed_producers:
             raise PulsarProtocolError(

@@ -13,10 +13,11 @@ from collections.abc import Iterable
 from functools import partial
 
 from trilogue.broker.access.authorizer import Authorizer, Operation, ResourceKind
-from trilogue.broker.names import parse_pulsar
+from trilogue.broker.names import TopicName, parse_pulsar
+from trilogue.broker.topics.policies import Policies
 from trilogue.gateway.pulsar.connection import PulsarConnection
-from trilogue.gateway.pulsar.consumers import can_use_subscription
 from trilogue.gateway.pulsar.dispatcher import Dispatcher
+from trilogue.gateway.pulsar.metadata.subscription_access import can_use_subscription
 
 CHECK_S = 0.25
 CONNECTIONS_A_STEP = 100
@@ -42,7 +43,8 @@ def _check(connection: PulsarConnection) -> None:
 
 
 def _end_producers(connection: PulsarConnection) -> None:
-    for producer_id, producer in list(connection.producers.items()):
+    every = {**connection.producers, **connection.non_persistent_producers}
+    for producer_id, producer in every.items():
         name = parse_pulsar(producer.spelled).topic
         if connection.is_allowed(Operation.WRITE, ResourceKind.TOPIC, name):
             continue
@@ -60,10 +62,23 @@ def _end_consumers(connection: PulsarConnection) -> None:
     for consumer_id in revoked:
         connection.consumers[consumer_id].gone()
         connection.close_consumer(consumer_id)
+    for consumer in list(connection.non_persistent_consumers.values()):
+        dispatcher = consumer.dispatcher
+        if dispatcher is not None and not _can_read(
+            connection, dispatcher.name, dispatcher.topic.name.topic, dispatcher.topic.policies
+        ):
+            consumer.gone()
+            connection.close_consumer(consumer.consumer_id)
 
 
 def _can_consume(connection: PulsarConnection, dispatcher: Dispatcher) -> bool:
-    topic = dispatcher.topic
-    if not connection.is_allowed(Operation.READ, ResourceKind.TOPIC, topic.name):
+    topic, policies = dispatcher.topic.name, dispatcher.partition.policies
+    return _can_read(connection, dispatcher.name, topic, policies)
+
+
+def _can_read(
+    connection: PulsarConnection, subscription: str, topic: TopicName, policies: Policies
+) -> bool:
+    if not connection.is_allowed(Operation.READ, ResourceKind.TOPIC, topic):
         return False
-    return can_use_subscription(connection, dispatcher.name, topic, dispatcher.partition)
+    return can_use_subscription(connection, subscription, topic, policies)

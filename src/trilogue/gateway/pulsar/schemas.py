@@ -1,4 +1,4 @@
-"""GET_SCHEMA, GET_OR_CREATE_SCHEMA, and the schemas that producers and consumers bring along.
+"""The schemas that producers and consumers bring along.
 
 A producer's schema becomes a version of its topic's schema unless it is one already. The version
 is 8 bytes, big-endian, in PRODUCER_SUCCESS and in the metadata of messages. A consumer's schema is
@@ -14,21 +14,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from trilogue.broker.access.authorizer import Operation
-from trilogue.broker.errors import ConcurrentChange, IncompatibleSchema, UnknownSchema
+from trilogue.broker.errors import ConcurrentChange, IncompatibleSchema
 from trilogue.broker.names import TopicName
 from trilogue.broker.schemas.compatibility import Definition, is_slow_to_check
 from trilogue.broker.schemas.topic_schemas import check_reader_schema, check_schema
 from trilogue.broker.topics.partition import Partition
 from trilogue.broker.topics.policies import CompatibilityStrategy
 from trilogue.broker.topics.topic import Topic
-from trilogue.gateway.pulsar.connection import PulsarConnection
-from trilogue.gateway.pulsar.errors import EXPECTED, code_of
-from trilogue.gateway.pulsar.metadata.lookup import parse_authorized
 from trilogue.gateway.pulsar.services import PulsarServices
 from trilogue.wire.pulsar.pulsar_pb2 import (
-    CommandGetOrCreateSchema,
-    CommandGetSchema,
     CommandProducer,
     CommandSubscribe,
     Schema,
@@ -194,75 +188,3 @@ async def run_check(gateway: PulsarServices, definition: Definition, work: Calla
     if is_slow_to_check(definition):
         return await asyncio.get_running_loop().run_in_executor(gateway.executor, work)
     return work()
-
-
-# ---- commands
-
-
-def handle_get_schema(
-    connection: PulsarConnection, command: CommandGetSchema, _frame: memoryview
-) -> None:
-    """Send a version of a topic's schema, the newest one if the command names none."""
-    schemas = connection.gateway.broker.schemas
-    try:
-        name = parse_authorized(connection, command.topic, Operation.DESCRIBE)
-        topic = connection.gateway.broker.cluster.topic(name.topic)
-        if command.schema_version:
-            if len(command.schema_version) != 8:
-                raise UnknownSchema("a version of a schema has 8 bytes")
-            version = int.from_bytes(command.schema_version, "big", signed=True)
-            schema = schemas.get(topic, version)
-        else:
-            version, schema = schemas.newest(topic)
-    except EXPECTED as problem:
-        _send_failure(connection, "getSchemaResponse", command.request_id, problem)
-        return
-    connection.send_command(
-        "getSchemaResponse",
-        request_id=command.request_id,
-        schema={
-            "name": name.topic.name,
-            "schema_data": schema.data,
-            "type": NUMBERS.get(schema.kind, Schema.NoSchema),
-            "properties": [{"key": key, "value": text} for key, text in schema.properties.items()],
-        },
-        schema_version=encode_version(version),
-    )
-
-
-async def handle_get_or_create_schema(
-    connection: PulsarConnection, command: CommandGetOrCreateSchema, _frame: memoryview
-) -> None:
-    """Send the version of a schema, and add it if it is new."""
-    gateway = connection.gateway
-    try:
-        name = parse_authorized(connection, command.topic, Operation.WRITE)
-        topic = gateway.broker.cluster.topic(name.topic)
-        policies = topic.partitions[0].policies
-        if command.schema.type == Schema.NoSchema:
-            octets = NO_VERSION
-        else:
-            octets = encode_version(
-                await find_or_add_schema(
-                    gateway,
-                    name.topic,
-                    decode_schema(command.schema),
-                    command.schema.name,
-                    strategy=policies.schema_compatibility,
-                    may_add=policies.schema_auto_update,
-                )
-            )
-    except EXPECTED as problem:
-        _send_failure(connection, "getOrCreateSchemaResponse", command.request_id, problem)
-        return
-    connection.send_command(
-        "getOrCreateSchemaResponse", request_id=command.request_id, schema_version=octets
-    )
-
-
-def _send_failure(
-    connection: PulsarConnection, field: str, request_id: int, problem: BaseException
-) -> None:
-    connection.send_command(
-        field, request_id=request_id, error_code=code_of(problem), error_message=str(problem)
-    )

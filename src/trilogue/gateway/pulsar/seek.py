@@ -8,7 +8,7 @@ Pulsar; they subscribe again.
 
 from __future__ import annotations
 
-from trilogue.broker.errors import InvalidRequest
+from trilogue.broker.errors import InvalidRequest, NotAllowed
 from trilogue.gateway.pulsar.connection import PulsarConnection
 from trilogue.gateway.pulsar.dispatcher import Dispatcher
 from trilogue.gateway.pulsar.entry_search import (
@@ -26,6 +26,8 @@ from trilogue.wire.pulsar.pulsar_pb2 import CommandGetLastMessageId, CommandSeek
 
 def _find_dispatcher(connection: PulsarConnection, consumer_id: int) -> Dispatcher:
     """Return the dispatcher of a consumer; raises PulsarProtocolError if there is none."""
+    if consumer_id in connection.non_persistent_consumers:
+        raise NotAllowed("a non-persistent topic keeps no messages")
     consumer = connection.consumers.get(consumer_id)
     if consumer is None or consumer.dispatcher is None:
         raise PulsarProtocolError(ServerError.MetadataError, "no such consumer")
@@ -36,6 +38,10 @@ async def handle_seek(
     connection: PulsarConnection, command: CommandSeek, _frame: memoryview
 ) -> None:
     """Move the subscription of a consumer."""
+    if command.consumer_id in connection.non_persistent_consumers:
+        # As a real broker: nothing is kept, so there is nothing to move.
+        connection.send_command("success", request_id=command.request_id)
+        return
     gateway, dispatcher = connection.gateway, _find_dispatcher(connection, command.consumer_id)
     partition, name = dispatcher.partition, dispatcher.name
     ranges: list[tuple[int, int]] = []

@@ -26,6 +26,9 @@ from trilogue.entry.entry import EntryError, EntryHeader
 from trilogue.entry.pulsar.pulsar_batch import Stamp, build_entry, join_transaction, read_metadata
 from trilogue.gateway.pulsar.connection import PulsarConnection
 from trilogue.gateway.pulsar.errors import PulsarProtocolError, encode_send_error
+from trilogue.gateway.pulsar.non_persistent.producers import (
+    handle_send as handle_non_persistent_send,
+)
 from trilogue.gateway.pulsar.transactions import find_authorized
 from trilogue.gateway.stream import Close
 from trilogue.wire.pulsar.errors import ServerError
@@ -41,9 +44,8 @@ def handle_send(connection: PulsarConnection, _command: None, frame: memoryview)
     producer_id = sent.producer_id
     producer = connection.producers.get(producer_id)
     if producer is None or not producer.ready:
-        if producer_id in connection.closed_producers:
-            return
-        raise Close("send.without_producer", producer=producer_id)
+        _send_elsewhere(connection, sent, frame[sent.section_at :])
+        return
     sequence_id = sent.sequence_id
     partition = producer.partition
     section = frame[sent.section_at :]
@@ -90,6 +92,16 @@ def handle_send(connection: PulsarConnection, _command: None, frame: memoryview)
     else:
         producer.commit_group = connection.commit_group
         connection.receipts.append(receipt)
+
+
+def _send_elsewhere(connection: PulsarConnection, sent: Send, section: memoryview) -> None:
+    """Take a message of a non-persistent topic, or one that crossed its producer's end."""
+    producer_id = sent.producer_id
+    producer = connection.non_persistent_producers.get(producer_id)
+    if producer is not None and producer.ready:
+        handle_non_persistent_send(connection, producer, sent, section)
+    elif producer_id not in connection.closed_producers:
+        raise Close("send.without_producer", producer=producer_id)
 
 
 def _append_in_transaction(  # noqa: PLR0917 - what `handle_send` has

@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar, Unpack
 
 from trilogue.broker.access.authorizer import Principal
 from trilogue.broker.names import PulsarName
+from trilogue.broker.producers.access_modes import PartitionWriters
 from trilogue.broker.promise import Promise
 from trilogue.broker.topics.lookup import check_auto_create, find_partition
 from trilogue.broker.topics.partition import Partition
@@ -84,7 +85,10 @@ class PulsarServices(ProtocolGateway):
 
         Names that an application chose for a producer of the same topic are left out.
         """
-        writers = self.broker.writers.get_or_create(partition.partition_id)
+        return self.next_producer_name(self.broker.writers.get_or_create(partition.partition_id))
+
+    def next_producer_name(self, writers: PartitionWriters) -> str:
+        """Return the same for a topic with these producers."""
         while True:
             self._producer_names += 1
             name = f"{self.name_prefix}-{self._producer_names}"

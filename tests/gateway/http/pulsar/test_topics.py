@@ -108,15 +108,6 @@ def test_a_topic_that_cannot_be_is_refused(admin: Admin, path: str, body: object
     assert admin("PUT", f"persistent/public/default/{path}", body)[0] == status
 
 
-def test_topics_that_no_disk_keeps_are_refused(admin: Admin, name: str):
-    reason = {"reason": "non-persistent topics are not served: every message here is kept"}
-
-    assert admin("PUT", f"non-persistent/{name}/t") == (405, reason)
-    assert admin("GET", f"non-persistent/{name}/t/partitions") == (405, reason)
-    assert admin("GET", f"non-persistent/{name}") == (200, [])
-    assert admin("PUT", "persistent/no/such/t")[0] == 404
-
-
 def test_a_topic_with_clients_is_deleted_only_by_force(
     admin: Admin, client: pulsar.Client, name: str
 ):

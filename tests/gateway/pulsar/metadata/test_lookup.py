@@ -68,7 +68,6 @@ def test_every_topic_is_here(topic, authoritative):
         ("persistent://a/b", ServerError.InvalidTopicName),
         ("http://a/b/c", ServerError.InvalidTopicName),
         ("", ServerError.InvalidTopicName),
-        ("non-persistent://public/default/t", ServerError.NotAllowedError),
     ],
 )
 def test_invalid_topic_name_is_reported_in_the_responses(topic, code):

@@ -13,7 +13,7 @@ import msgspec
 from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.broker.errors import InvalidSetting, UnknownNamespace
 from trilogue.broker.names import check_tenant
-from trilogue.broker.topics.lookup import check_persistent, find_owner, is_coordinator_topic
+from trilogue.broker.topics.lookup import find_owner, is_coordinator_topic
 from trilogue.broker.topics.namespaces import Tenant
 from trilogue.gateway.http.pulsar.admin_request import AdminRequest, AdminRoute, Reply
 from trilogue.gateway.http.pulsar.namespaces import BUNDLE
@@ -220,7 +220,10 @@ def look_up_topic(request: AdminRequest) -> object:
     """
     _check_lookup(request)
     cluster = request.broker.cluster
-    owner = find_owner(cluster, request.name)
+    name = request.name
+    owner = find_owner(cluster, name)
+    if not name.persistent:
+        owner = request.broker.non_persistent.owner(name.topic)
     url, tls_url = (each or "" for each in request.gateway.service_urls(owner))
     http_url, https_url = web_urls(request)
     if owner != cluster.node_id:
@@ -243,7 +246,6 @@ def look_up_bundle(request: AdminRequest) -> object:
 
 def _check_lookup(request: AdminRequest) -> None:
     name = request.name
-    check_persistent(name)
     listener = request.http.query_params.get("listenerName")
     listener = listener or request.http.headers.get("x-pulsar-listenername")
     if listener:

@@ -26,6 +26,7 @@ from trilogue.gateway.http.pulsar.policies import change_namespace, namespace_po
 from trilogue.gateway.http.pulsar.subscription_permissions import subscription_permission_routes
 from trilogue.gateway.http.pulsar.topic_clients import unload_partition
 from trilogue.gateway.http.request_limits import HttpError
+from trilogue.gateway.pulsar.non_persistent.topics import close_clients
 
 BUNDLE = "0x00000000_0xffffffff"
 BUNDLES = {"boundaries": ["0x00000000", "0xffffffff"], "numBundles": 1}
@@ -201,8 +202,29 @@ async def delete_namespace(request: AdminRequest) -> None:
             )
     if cluster.topic_count(name):
         raise InUse("Cannot delete non empty namespace")
+    await _delete_non_persistent(request, name, force=request.flag("force"))
     await request.commit_change(lambda: known.plan_delete(name))
     await request.change_acls((), GrantedActions(request.broker.acls, name).all_acls())
+
+
+async def _delete_non_persistent(
+    request: AdminRequest, namespace: NamespaceName, *, force: bool
+) -> None:
+    """Delete the non-persistent topics of a namespace; without `force` one is InUse."""
+    topics = request.broker.non_persistent
+    loaded = [each for each in topics if each.name.topic.namespace_name == namespace]
+    partitioned = topics.partitioned_in(namespace)
+    if not force:
+        if partitioned or any(each.is_used for each in loaded):
+            raise InUse("Cannot delete non empty namespace")
+        return
+    for name in {*partitioned, *(each.name.topic for each in loaded)}:
+        request.check_access(ResourceKind.TOPIC, name)
+    for name in partitioned:
+        await request.commit_change(lambda name=name: topics.plan_delete(name))  # type: ignore[misc]
+    for each in loaded:
+        topics.discard(each)
+        close_clients(each)
 
 
 def _check_bundle(request: AdminRequest) -> None:
@@ -230,6 +252,9 @@ def unload_namespace(request: AdminRequest) -> None:
     for topic in request.broker.cluster.topics_in(request.namespace):
         for partition in topic.partitions:
             unload_partition(request.gateway, partition)
+    for each in request.broker.non_persistent:
+        if each.name.topic.namespace_name == request.namespace:
+            close_clients(each)
 
 
 def list_bundles(request: AdminRequest) -> object:
@@ -254,19 +279,28 @@ def visible_topics(request: AdminRequest, name: NamespaceName) -> list[Topic]:
     return [each for each in request.broker.cluster.topics_in(name) if can_see(kind, each.name)]
 
 
+def visible_non_persistent(request: AdminRequest, name: NamespaceName) -> list[str]:
+    """Return the names of a namespace's non-persistent topics that the principal may see."""
+    return [
+        str(each)
+        for each in request.broker.non_persistent.names_in(name)
+        if request.can_see(ResourceKind.TOPIC, each.topic)
+    ]
+
+
 def list_topics(request: AdminRequest) -> object:
     """Return the topics of a namespace, by partition."""
     find_namespace(request)
     mode = request.http.query_params.get("mode", "PERSISTENT")
     if mode not in {"PERSISTENT", "NON_PERSISTENT", "ALL"}:
         raise HttpError(400, "mode is PERSISTENT, NON_PERSISTENT or ALL")
-    if mode == "NON_PERSISTENT":
-        return []
-    return [
-        name
-        for topic in visible_topics(request, request.namespace)
-        for name in partition_names(topic)
-    ]
+    found: list[str] = []
+    if mode != "NON_PERSISTENT":
+        for topic in visible_topics(request, request.namespace):
+            found += partition_names(topic)
+    if mode != "PERSISTENT":
+        found += visible_non_persistent(request, request.namespace)
+    return found
 
 
 def list_persistent_topics(request: AdminRequest) -> object:
@@ -284,12 +318,6 @@ def list_partitioned_topics(request: AdminRequest) -> object:
     find_namespace(request)
     seen = visible_topics(request, request.namespace)
     return [format_pulsar(each.name) for each in seen if each.partitioned]
-
-
-def list_non_persistent_topics(request: AdminRequest) -> object:
-    """Return the non-persistent topics: there are none."""
-    find_namespace(request)
-    return []
 
 
 # -- permissions, properties
@@ -480,16 +508,6 @@ def routes(prefix: str, place: str) -> list[AdminRoute]:
             "GET",
             f"{prefix}/persistent/{place}/partitioned",
             list_partitioned_topics,
-            KIND,
-            DESCRIBE,
-        ),
-        AdminRoute(
-            "GET", f"{prefix}/non-persistent/{place}", list_non_persistent_topics, KIND, DESCRIBE
-        ),
-        AdminRoute(
-            "GET",
-            f"{prefix}/non-persistent/{place}/partitioned",
-            list_non_persistent_topics,
             KIND,
             DESCRIBE,
         ),

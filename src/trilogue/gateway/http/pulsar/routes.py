@@ -29,6 +29,7 @@ from trilogue.broker.errors import BrokerError, NotOwner
 from trilogue.broker.topics.lookup import is_coordinator_topic
 from trilogue.gateway.http.pulsar import clusters as pulsar_clusters
 from trilogue.gateway.http.pulsar import namespaces as pulsar_namespaces
+from trilogue.gateway.http.pulsar import non_persistent as pulsar_non_persistent
 from trilogue.gateway.http.pulsar import schemas as pulsar_schemas
 from trilogue.gateway.http.pulsar import subscriptions as pulsar_subscriptions
 from trilogue.gateway.http.pulsar import topics as pulsar_topics
@@ -72,12 +73,13 @@ def all_routes() -> list[AdminRoute]:
         *pulsar_subscriptions.routes(f"{V2}/persistent/{PLACE}/{{topic}}"),
         *pulsar_schemas.routes(f"{V2}/schemas/{PLACE}/{{topic}}"),
         *pulsar_namespaces.routes(V2, PLACE),
-        *pulsar_topics.non_persistent_routes(f"{V2}/non-persistent/{PLACE}/{{topic}}"),
+        *pulsar_non_persistent.routes(f"{V2}/non-persistent/{PLACE}"),
         AdminRoute("GET", f"{V2}/namespaces/{{tenant}}", pulsar_namespaces.list_namespaces,
             ResourceKind.NAMESPACE, describe),
         *pulsar_topics.routes(f"{V1}/persistent/{OLD_PLACE}/{{topic}}"),
         *pulsar_subscriptions.routes(f"{V1}/persistent/{OLD_PLACE}/{{topic}}"),
         *pulsar_namespaces.routes(V1, OLD_PLACE),
+        *pulsar_non_persistent.routes(f"{V1}/non-persistent/{OLD_PLACE}"),
         *pulsar_transactions.routes(f"{V3}/transactions"),
     ]  # fmt: skip
 

@@ -34,7 +34,7 @@ async def get_partitioned_stats(request: AdminRequest) -> object:
     for name, partition in _named_partitions(request, topic):
         each[name] = partition_stats(request, partition)
         await asyncio.sleep(0)  # there may be thousands: yield to other requests
-    total = _add_up(list(each.values()))
+    total = add_up_stats(list(each.values()))
     total["metadata"] = {"partitions": len(topic.partitions), "deleted": False}
     total["partitions"] = each if request.flag("perPartition", default=True) else {}
     return total
@@ -157,7 +157,7 @@ def _consumer_stats(each: ConsumerStats) -> dict[str, Any]:
     }
 
 
-def _add_up(parts: list[dict[str, Any]]) -> dict[str, Any]:
+def add_up_stats(parts: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the sum of partitions' statistics; of subscriptions by name."""
     total: dict[str, Any] = {"subscriptions": {}, "publishers": [], "replication": {}}
     for part in parts:

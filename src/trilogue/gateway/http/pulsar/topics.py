@@ -1,8 +1,8 @@
 """Topics over HTTP: what is below /admin/v2/persistent/{tenant}/{namespace}/{topic}.
 
 Created and deleted, partitioned or not; more partitions; statistics; terminated, truncated,
-unloaded; a topic's policies, permissions and properties. `non-persistent` topics are rejected with
-405.
+unloaded; a topic's policies, permissions and properties. Topics that are not persistent are in
+non_persistent.py.
 
 A topic is not deleted while producers or consumers are connected (412) unless `force` is given;
 then they are closed, and do not find it again.
@@ -71,10 +71,10 @@ DIGITS_MAX = 9
 
 async def create_topic(request: AdminRequest) -> None:
     """Create a topic that is not partitioned; the body may be its properties."""
-    await _create_topic(request, 0, _parse_properties(request.any_json() if request.body else {}))
+    await _create_topic(request, 0, parse_properties(request.any_json() if request.body else {}))
 
 
-def _parse_properties(value: Any) -> dict[str, str]:
+def parse_properties(value: Any) -> dict[str, str]:
     """Return properties; raises HttpError 400 for malformed ones."""
     try:
         return msgspec.convert(value or {}, dict[str, str])
@@ -88,13 +88,13 @@ async def create_partitioned_topic(request: AdminRequest) -> None:
     texts: object = None
     if isinstance(body, dict):  # with properties
         texts, body = body.get("properties"), body.get("partitions", 0)
-    count = _parse_count(body)
+    count = parse_count(body)
     if count <= 0:
         raise HttpError(406, "Number of partitions should be more than 0")
-    await _create_topic(request, count, _parse_properties(texts))
+    await _create_topic(request, count, parse_properties(texts))
 
 
-def _parse_count(body: object) -> int:
+def parse_count(body: object) -> int:
     """Return a count of partitions: a number, or its digits in a string, as from pulsar-rs."""
     if isinstance(body, str) and body.isascii() and body.isdigit() and len(body) <= DIGITS_MAX:
         return int(body)
@@ -165,7 +165,7 @@ async def get_partitions(request: AdminRequest) -> object:
 
 async def add_partitions(request: AdminRequest) -> None:
     """Add partitions."""
-    body = _parse_count(request.any_json())
+    body = parse_count(request.any_json())
     topic, cluster = request.topic, request.broker.cluster
     if not topic.partitioned:
         raise HttpError(409, f"Topic {request.name} is not the partitioned topic.")
@@ -431,20 +431,6 @@ PATHS = (
     ("PUT", "", create_topic, CREATE),
     ("DELETE", "", delete_topic, DELETE),
 )
-
-
-def reject_non_persistent(request: AdminRequest) -> None:
-    """Reject any request for a non-persistent topic."""
-    check_persistent(request.name._replace(persistent=False))
-
-
-def non_persistent_routes(one: str) -> list[AdminRoute]:
-    """Return the routes of non-persistent topics, which reject everything."""
-    every = "GET PUT POST DELETE"
-    return [
-        AdminRoute(every, one, reject_non_persistent, KIND, DESCRIBE),
-        AdminRoute(every, one + "/{rest:path}", reject_non_persistent, KIND, DESCRIBE),
-    ]
 
 
 def routes(one: str) -> list[AdminRoute]:

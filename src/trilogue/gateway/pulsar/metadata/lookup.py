@@ -19,13 +19,13 @@ from trilogue.broker.names import PulsarName, parse_pulsar
 from trilogue.broker.topics.lookup import (
     COORDINATORS,
     check_auto_create,
-    check_persistent,
     find_owner,
     is_coordinator_topic,
     numbered_partition_count,
 )
 from trilogue.gateway.pulsar.connection import PulsarConnection
 from trilogue.gateway.pulsar.errors import EXPECTED, code_of
+from trilogue.gateway.pulsar.non_persistent.topics import count_partitions
 from trilogue.wire.pulsar.pulsar_pb2 import (
     CommandLookupTopic,
     CommandLookupTopicResponse,
@@ -47,10 +47,9 @@ def parse_authorized(
 ) -> PulsarName:
     """Return the topic that a client names, if it may do this with it.
 
-    Raises InvalidName, NotServed for a topic that is not persistent, or AccessDenied.
+    Raises InvalidName or AccessDenied. The topic need not be a persistent one.
     """
     name = parse_pulsar(spelled)
-    check_persistent(name)
     if operation is Operation.DESCRIBE and is_coordinator_topic(name):
         return name
     if not connection.is_allowed(operation, ResourceKind.TOPIC, name.topic):
@@ -70,6 +69,10 @@ def handle_lookup(
         _send_failure(connection, LOOKUP_FAILED, command.request_id, problem)
         return None
     gateway = connection.gateway
+    if not name.persistent:
+        owner = gateway.broker.non_persistent.owner(name.topic)
+        _send_address(connection, command.request_id, owner)
+        return None
     if gateway.catch_up is None or gateway.broker.cluster.find_topic(name.topic) is not None:
         _send_owner(connection, command.request_id, name)
         return None
@@ -87,8 +90,11 @@ async def _find_and_send_owner(
 
 
 def _send_owner(connection: PulsarConnection, request_id: int, name: PulsarName) -> None:
-    gateway = connection.gateway
-    url, tls_url = gateway.service_urls(find_owner(gateway.broker.cluster, name))
+    _send_address(connection, request_id, find_owner(connection.gateway.broker.cluster, name))
+
+
+def _send_address(connection: PulsarConnection, request_id: int, owner: int) -> None:
+    url, tls_url = connection.gateway.service_urls(owner)
     connection.send_command(
         "lookupTopicResponse",
         request_id=request_id,
@@ -111,6 +117,8 @@ def handle_partitioned_metadata(
     if is_coordinator_topic(name):
         _send_count(connection, command.request_id, COORDINATORS)
         return None
+    if not name.persistent:
+        return _count_non_persistent(connection, command, name)
     topic = connection.gateway.broker.cluster.find_topic(name.topic)
     if topic is None:
         return _create_and_count(connection, command, name)
@@ -140,6 +148,18 @@ async def _create_and_count(
         count = 0 if name.partition is not None else numbered_partition_count(topic)
     except PartitionRequired:  # it was created, with numbered partitions
         count = numbered_partition_count(gateway.broker.cluster.topic(name.topic))
+    except EXPECTED as problem:
+        _send_failure(connection, PARTITIONS_FAILED, command.request_id, problem)
+        return
+    _send_count(connection, command.request_id, count)
+
+
+async def _count_non_persistent(
+    connection: PulsarConnection, command: CommandPartitionedTopicMetadata, name: PulsarName
+) -> None:
+    may_create = command.metadata_auto_creation_enabled
+    try:
+        count = await count_partitions(connection.gateway, name, may_create=may_create)
     except EXPECTED as problem:
         _send_failure(connection, PARTITIONS_FAILED, command.request_id, problem)
         return

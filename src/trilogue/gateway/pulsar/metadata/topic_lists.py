@@ -5,7 +5,8 @@ put them together. The broker evaluates a pattern that `topic_patterns.py` can p
 pattern the list is complete and marked as not filtered, and a watch is refused, so that the client
 polls. The hash is Pulsar's: a client whose hash is current gets no names.
 
-There are no topics that are not persistent, so the list of that mode is empty.
+Topics that are not persistent are in the lists of modes ALL and NON_PERSISTENT, those of this node
+that are in use and those with numbered partitions; a watch is of persistent topics.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from trilogue.wire.pulsar.pulsar_pb2 import (
 
 GATHER_S = 0.1  # changes are sent together: each update hashes all names
 NON_PERSISTENT = CommandGetTopicsOfNamespace.NON_PERSISTENT
+PERSISTENT = CommandGetTopicsOfNamespace.PERSISTENT
 
 
 def list_names(topic: Topic) -> list[str]:
@@ -64,6 +66,8 @@ def handle_get_topics_of_namespace(
     if command.mode != NON_PERSISTENT:
         for topic in _find_topics(connection, namespace, pattern):
             found += list_names(topic)
+    if command.mode != PERSISTENT:
+        found += _list_non_persistent(connection, namespace, pattern)
     digest = hash_names(found)
     same = command.topics_hash == digest
     connection.send_command(
@@ -192,6 +196,17 @@ def _find_topics(
 ) -> list[Topic]:
     topics = connection.gateway.broker.cluster.topics_in(namespace)
     return [topic for topic in topics if _is_visible(connection, topic, pattern)]
+
+
+def _list_non_persistent(
+    connection: PulsarConnection, namespace: NamespaceName, pattern: TopicPattern | None
+) -> list[str]:
+    return [
+        str(name)
+        for name in connection.gateway.broker.non_persistent.names_in(namespace)
+        if connection.can_see(Operation.DESCRIBE, ResourceKind.TOPIC, name.topic)
+        and (pattern is None or pattern.matches(str(name.topic)))
+    ]
 
 
 def _is_visible(connection: PulsarConnection, topic: Topic, pattern: TopicPattern | None) -> bool:

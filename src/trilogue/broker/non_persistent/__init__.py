@@ -1,0 +1,1 @@
+"""Topics whose messages are not stored: Pulsar's non-persistent topics."""

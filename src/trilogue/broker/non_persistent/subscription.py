@@ -1,0 +1,137 @@
+"""A subscription of a non-persistent topic: which of its consumers gets a message.
+
+A message goes to a consumer that has permits and whose connection takes it, at once; otherwise it
+is dropped for this subscription, and counted. Nothing waits, so nothing is acked or redelivered.
+
+    kind         the consumer that gets a message
+    EXCLUSIVE    the only one
+    FAILOVER     the active one
+    SHARED       the next one in turn that is ready
+    KEY_SHARED   the one with its key
+"""
+
+from __future__ import annotations
+
+from trilogue.broker.cursors.position import Position
+from trilogue.broker.non_persistent.counters import TrafficCounter
+from trilogue.broker.quotas.topic_rates import PartitionRates, SubscriptionLimiter
+from trilogue.broker.subscriptions.consumer import SubscriptionConsumer
+from trilogue.broker.subscriptions.key_shared import (
+    AutoSplit,
+    ConsistentHash,
+    KeyAssigner,
+    StickyRanges,
+)
+from trilogue.broker.subscriptions.single_active_consumer import SingleActiveConsumer
+from trilogue.broker.subscriptions.subscription import SubscriptionType, check_join
+
+
+class NonPersistentSubscription:
+    """The consumers of one subscription. Gateways derive from it."""
+
+    def __init__(
+        self, name: str, *, durable: bool, partition_index: int, hashing: bool, now_s: float
+    ) -> None:
+        self.name = name
+        self.durable = durable  # it stays while its topic is used, also without consumers
+        self.kind: SubscriptionType | None = None
+        self.members: list[SubscriptionConsumer] = []
+        self.sent = TrafficCounter(now_s)
+        self.dropped = TrafficCounter(now_s)
+        self._index = partition_index
+        self._hashing = hashing  # key-shared: a ring, else halves
+        self._limiter = SubscriptionLimiter()
+        self._joined = 0
+        self._next = 0  # the place in the list of members, of SHARED
+        self._single_active: SingleActiveConsumer | None = None
+        self._assigner: KeyAssigner | None = None
+
+    # -- members
+
+    @property
+    def active(self) -> SubscriptionConsumer | None:
+        """The consumer that gets messages, where one at a time does."""
+        return None if self._single_active is None else self._single_active.active
+
+    @property
+    def needs_key(self) -> bool:
+        """Whether the key of a message decides."""
+        return self._assigner is not None
+
+    def join(self, member: SubscriptionConsumer, kind: SubscriptionType) -> None:
+        """Add a consumer; raises SubscriptionBusy or KeyRangesTaken."""
+        check_join(self.members, self.kind, member, kind)
+        self._joined += 1
+        member.joined = self._joined
+        if not self.members:
+            self._begin(member, kind)
+        if self._single_active is not None:
+            self._single_active.add(member)
+        elif self._assigner is not None:
+            self._assigner.add(member)
+        self.members.append(member)
+
+    def remove(self, member: SubscriptionConsumer) -> None:
+        """Remove a consumer."""
+        self.members.remove(member)
+        if self._single_active is not None:
+            self._single_active.remove(member)
+        elif self._assigner is not None:
+            self._assigner.remove(member)
+
+    def _begin(self, member: SubscriptionConsumer, kind: SubscriptionType) -> None:
+        self.kind = kind
+        self._single_active = self._assigner = None
+        if kind.is_single:
+            index = self._index if kind is SubscriptionType.FAILOVER else -1
+            self._single_active = SingleActiveConsumer(Position(0), index)
+        elif kind is SubscriptionType.KEY_SHARED:
+            if member.ranges is not None:
+                self._assigner = StickyRanges()
+            else:
+                self._assigner = ConsistentHash() if self._hashing else AutoSplit()
+
+    # -- messages
+
+    def offer(
+        self, messages: int, size: int, key: int, rates: PartitionRates | None, now_s: float
+    ) -> SubscriptionConsumer | None:
+        """Return the consumer that gets an entry, and take its permits; None: it is dropped.
+
+        `key` is the hash of the key, where `needs_key`.
+        """
+        member = self._choose(key)
+        if member is None or (rates is not None and self._limiter.wait_s(rates, now_s) > 0):
+            self.dropped.count(messages, size, now_s)
+            return None
+        if rates is not None:
+            self._limiter.count(rates, messages, size, now_s)
+        member.demand -= messages
+        member.messages_out += messages
+        member.entries_out += 1
+        member.bytes_out += size
+        self.sent.count(messages, size, now_s)
+        return member
+
+    def _choose(self, key: int) -> SubscriptionConsumer | None:
+        if self._single_active is not None:
+            member = self._single_active.active
+        elif self._assigner is not None:
+            member = self._assigner.member_of(key) if self.members else None
+        else:
+            return self._choose_next()
+        return member if member is not None and member.ready else None
+
+    def _choose_next(self) -> SubscriptionConsumer | None:
+        """Return the next consumer in turn that is ready, of those with the lowest priority."""
+        members, count = self.members, len(self.members)
+        found: SubscriptionConsumer | None = None
+        place = 0
+        for step in range(count):
+            at = (self._next + step) % count
+            member = members[at]
+            if member.ready and (found is None or member.priority < found.priority):
+                found, place = member, at
+        if found is not None:
+            self._next = (place + 1) % count
+        return found

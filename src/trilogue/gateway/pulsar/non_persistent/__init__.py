@@ -1,0 +1,1 @@
+"""Non-persistent topics of Pulsar clients: producers, consumers, and messages between them."""
