@@ -34,8 +34,10 @@ FULL = (
     "tests/node/test_serve",
     "tests/security/test_own_",
     "tests/security/test_users_cli.py",
+    "tests/spark/test_micro_batches.py",
     "tests/spark/test_real_kafka.py",
     "tests/spark/test_s",
+    "tests/spark/test_transactions.py",
     "tests/wire/kafka/test_java.py",
     "tests/wire/kafka/test_kio.py",
 )

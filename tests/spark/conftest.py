@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -12,9 +11,8 @@ import pytest
 
 from tests.client.scripted import ScriptedKafka, scripted
 from tests.server import Server, start_server
+from tests.spark.rooms import close_links
 from tests.tools import require
-from tests.waiting import run_ready_tasks
-from trilogue.client.kafka.connection import IN_CLEAR
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,12 +53,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture
 def scripted_kafka() -> Iterator[ScriptedKafka]:
     """A server with scripted responses; this process's link to it is closed afterwards."""
-    from trilogue.spark import link as links
-
     with scripted({}) as running:
         yield running
-        at = links._links.pop((os.getpid(), running.address, IN_CLEAR), None)
-        if at is not None:
-            at.run(at.cluster.close())
-            at.run(run_ready_tasks())  # closed transports take a turn to go
-            at.loop.close()
+        close_links(running.address)

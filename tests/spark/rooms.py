@@ -12,6 +12,8 @@ import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.server import Server
+from tests.waiting import run_ready_tasks
+from trilogue.spark import link as links
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -42,6 +44,15 @@ def produce(
     for row in rows:
         producer.produce(topic, **row)
     assert producer.flush(20) == 0
+
+
+def close_links(address: str) -> None:
+    """Close what this process itself, not a worker of Spark, has opened to a server."""
+    for key in [each for each in links._links if each[1] == address]:
+        at = links._links.pop(key)
+        at.run(at.cluster.close())
+        at.run(run_ready_tasks())  # closed transports take a turn to go
+        at.loop.close()
 
 
 def numbered(count: int, first: int = 0) -> list[dict[str, object]]:

@@ -6,9 +6,10 @@ import os
 
 from tests.client.scripted import FETCH, HANG_UP, OFFSETS, Part
 from trilogue.client.kafka.connection import IN_CLEAR
+from trilogue.client.kafka.model import READ_COMMITTED
 from trilogue.spark import link as links
 from trilogue.spark.link import link
-from trilogue.spark.options import WriteOptions
+from trilogue.spark.write_options import WriteOptions
 
 LOGIN = {
     "kafka.security.protocol": "SASL_PLAINTEXT",
@@ -34,7 +35,7 @@ def test_another_login_is_another_link(scripted_kafka):
     assert made[0] is link(options(scripted_kafka, **LOGIN))
     assert made[0] is not made[1]
     for one in (first, second):
-        links._links.pop((os.getpid(), one.servers, one.security)).loop.close()
+        links._links.pop((os.getpid(), one.servers, one.security, READ_COMMITTED)).loop.close()
 
 
 def test_a_forked_process_makes_its_own(scripted_kafka, monkeypatch):
@@ -47,7 +48,7 @@ def test_a_forked_process_makes_its_own(scripted_kafka, monkeypatch):
     monkeypatch.undo()
 
     assert from_child is not parents
-    links._links.pop((parent + 1, scripted_kafka.address, IN_CLEAR)).loop.close()
+    links._links.pop((parent + 1, scripted_kafka.address, IN_CLEAR, READ_COMMITTED)).loop.close()
 
 
 def test_a_connection_that_broke_between_two_tasks_is_made_again(scripted_kafka):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from trilogue.spark.errors import OptionError
-from trilogue.spark.options import COLUMNS, ReadOptions, WriteOptions
+from trilogue.spark.read_options import COLUMNS, ReadOptions
+from trilogue.spark.write_options import WriteOptions
 
 SERVERS = {"kafka.bootstrap.servers": "h:1"}
 READ = {**SERVERS, "subscribe": "t"}
@@ -21,7 +22,8 @@ def test_names_are_not_case_sensitive():
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"kafka.group.id": "g"}, "unknown option 'kafka.group.id'"),
+        ({"kafka.session.timeout.ms": "9"}, "unknown option 'kafka.session.timeout.ms'"),
+        ({"kafka.isolation.level": "serializable"}, "read_committed or read_uncommitted"),
         ({"kafka.client.id": "c"}, "unknown option 'kafka.client.id'"),
         ({"kafka.bootstrap.servers": ""}, "required"),
         ({"kafka.security.protocol": "TLS"}, "security_protocol"),
@@ -86,6 +88,8 @@ def test_offsets_by_partition():
     [
         ({"maxOffsetsPerTrigger": "5"}, "streams only"),
         ({"minOffsetsPerTrigger": "5"}, "streams only"),
+        ({"maxBytesPerTrigger": "5"}, "streams only"),
+        ({"kafka.group.id": "g"}, "streams only"),
         ({"startingOffsets": "latest"}, "nothing would be read"),
     ],
 )
@@ -131,3 +135,30 @@ def test_a_writer_s_options():
         WriteOptions.parse({**SERVERS, "compression": "brotli"})
     with pytest.raises(OptionError, match="unknown option 'subscribe'"):
         WriteOptions.parse({**READ})
+
+
+EXACTLY_ONCE = {"deliveryGuarantee": "exactly-once"}
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"deliveryGuarantee": "at-most-once"}, "at-least-once or exactly-once"),
+        ({"txnAppId": "a", "txnVersion": "0"}, "needs deliveryGuarantee=exactly-once"),
+        ({**EXACTLY_ONCE, "txnAppId": "a"}, "given together"),
+        ({**EXACTLY_ONCE, "txnVersion": "1"}, "given together"),
+        ({**EXACTLY_ONCE, "txnAppId": "", "txnVersion": "1"}, "1 to 900 bytes"),
+        ({**EXACTLY_ONCE, "txnAppId": "a", "txnVersion": "-1"}, "from 0 on"),
+    ],
+)
+def test_a_batch_that_could_not_be_known_again_is_refused(more, message):
+    with pytest.raises(OptionError, match=message):
+        WriteOptions.parse({**SERVERS, "topic": "t", **more}).for_batch()
+
+
+def test_micro_batches_are_counted_by_spark():
+    options = {**SERVERS, "topic": "t", **EXACTLY_ONCE, "txnAppId": "a"}
+
+    assert WriteOptions.parse(options).for_stream().application_id == "a"
+    with pytest.raises(OptionError, match="for batches only"):
+        WriteOptions.parse({**options, "txnVersion": "1"}).for_stream()

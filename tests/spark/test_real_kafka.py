@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Iterator
 
 import confluent_kafka
 import pytest
+from pyspark.sql.types import BinaryType, StructField, StructType
 from tools.servers.kafka import RealKafka
 
+from tests.spark.rooms import close_links
 from tests.tools import require_jars
 from tests.waiting import run_ready_tasks
 from trilogue.client.kafka.admin import Admin
 from trilogue.client.kafka.cluster import KafkaCluster
-from trilogue.client.kafka.connection import IN_CLEAR
 from trilogue.client.kafka.producer.batch_writer import BatchWriter
 from trilogue.entry.kafka.record_batch import Record, build_batch
-from trilogue.spark import link as links
+from trilogue.spark.errors import OptionError
 from trilogue.spark.offsets import Range
-from trilogue.spark.options import ReadOptions
+from trilogue.spark.read_options import ReadOptions
 from trilogue.spark.reader import read_range
 from trilogue.spark.stream_reader import StreamReader
+from trilogue.spark.write_options import WriteOptions
+from trilogue.spark.writer import StreamWriter
 
 VERSION = "4.3.1"
 pytestmark = [pytest.mark.java, pytest.mark.timeout(120)]
@@ -33,11 +35,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     server = RealKafka(tmp_path_factory.mktemp("kafka"), version=VERSION, heap="512m")
     server.start()
     yield server.address
-    at = links._links.pop((os.getpid(), server.address, IN_CLEAR), None)
-    if at is not None:
-        at.run(at.cluster.close())
-        at.run(run_ready_tasks())
-        at.loop.close()
+    close_links(server.address)
     server.kill9()
 
 
@@ -84,3 +82,11 @@ def test_a_foreign_server_takes_our_batches_and_gives_them_back(kafka, codec):
     asyncio.run(write())
 
     assert rows(kafka, f"codec-{codec}", 0, 50) == [(one, b"v%d" % one) for one in range(50)]
+
+
+def test_exactly_once_is_refused_where_the_server_commits_one_transaction_at_a_time(kafka):
+    options = WriteOptions.parse(
+        {"kafka.bootstrap.servers": kafka, "topic": "t", "deliveryGuarantee": "exactly-once"}
+    )
+    with pytest.raises(OptionError, match=r"cannot commit several .* use at-least-once there"):
+        StreamWriter(options, StructType([StructField("value", BinaryType())]))

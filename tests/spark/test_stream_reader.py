@@ -8,7 +8,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from tests.client.scripted import Part, ScriptedKafka
 from trilogue.client.errors import ServerRefused
 from trilogue.spark.errors import DataLost
-from trilogue.spark.options import ReadOptions
+from trilogue.spark.read_options import ReadOptions
 from trilogue.spark.stream_reader import StreamReader
 
 ALL = ReadAllAvailable()

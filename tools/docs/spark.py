@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tools.docs.blocks import table
-from trilogue.spark.options import READ_OPTIONS, WRITE_OPTIONS
+from trilogue.spark.read_options import READ_OPTIONS
+from trilogue.spark.write_options import WRITE_OPTIONS
 
 
 def read_options() -> str:

@@ -233,6 +233,7 @@ def build_from_arrow(
     max_bytes: int,
     *,
     timestamp_ms: int,
+    flags: int = 0,
     producer_id: int = NO_PRODUCER,
     producer_epoch: int = -1,
     base_sequence: int = -1,
@@ -241,8 +242,8 @@ def build_from_arrow(
 
     The columns key, value, headers and timestamp are written; a row without a timestamp gets
     `timestamp_ms`. An entry has at most `max_bytes` before compression, unless one row alone is
-    larger. Sequence numbers start at `base_sequence` and continue from entry to entry. Raises
-    `ValueError` for a timestamp before 1970.
+    larger. Sequence numbers start at `base_sequence` and continue from entry to entry. `flags`:
+    attribute bits. Raises `ValueError` for a timestamp before 1970.
     """
     rows = _arrow_rows(batch, timestamp_ms)
     packer = RecordPacker()
@@ -259,6 +260,7 @@ def build_from_arrow(
                 base_timestamp=packer.base_timestamp,
                 max_timestamp=packer.max_timestamp,
                 codec=codec,
+                flags=flags,
                 producer_id=producer_id,
                 producer_epoch=producer_epoch,
                 base_sequence=base_sequence,

@@ -33,6 +33,10 @@ class RowError(SourceError, ValueError):
     """A row cannot be written: its topic is null, or its partition does not exist."""
 
 
+class MalformedRecord(SourceError, ValueError):
+    """A message cannot be decoded, and mode is FAILFAST."""
+
+
 class NotStored(SourceError, RuntimeError):
     """The server refuses these rows, also in a retry."""
 

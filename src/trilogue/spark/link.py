@@ -7,20 +7,28 @@ parent's sockets: the cache is keyed by process id.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import re
 from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, TypeVar
 
+from trilogue.client.errors import ClientError, ConnectionLost, ServerRefused
 from trilogue.client.kafka.admin import Admin
 from trilogue.client.kafka.cluster import KafkaCluster
 from trilogue.client.kafka.consumer.batch_reader import BatchReader
-from trilogue.client.kafka.model import EARLIEST, LATEST
+from trilogue.client.kafka.coordinators import TRANSACTION, Coordinators
+from trilogue.client.kafka.errors import KafkaError
+from trilogue.client.kafka.model import EARLIEST, LATEST, READ_COMMITTED, granted
 from trilogue.client.kafka.producer.batch_writer import BatchWriter
 from trilogue.client.kafka.security import Security
+from trilogue.client.retry import retry
 from trilogue.spark.errors import OptionError
 from trilogue.spark.offsets import Ids, Offsets, Partition
-from trilogue.spark.options import ReadOptions, WriteOptions
+from trilogue.spark.read_options import ReadOptions
+from trilogue.spark.write_options import WriteOptions
+from trilogue.wire.kafka.codec.schema import table
+from trilogue.wire.kafka.transactions.commit_transactions import CommitTransactionsRequest
 
 T = TypeVar("T")
 FIRST_CONTACT_S = 8.0
@@ -32,12 +40,12 @@ REQUEST_S = 30.0
 class Link:
     """A cluster, its readers and writers, and the event loop that runs them."""
 
-    def __init__(self, servers: str, security: Security) -> None:
+    def __init__(self, servers: str, security: Security, isolation: int = READ_COMMITTED) -> None:
         self.loop = asyncio.new_event_loop()
         self.cluster = KafkaCluster(
             servers, client_id="trilogue-spark", timeout_s=FIRST_CONTACT_S, security=security
         )
-        self.consumer = BatchReader(self.cluster)
+        self.consumer = BatchReader(self.cluster, isolation=isolation)
         self.producer = BatchWriter(self.cluster)
         self.admin = Admin(self.cluster)
 
@@ -63,6 +71,29 @@ class Link:
         self.loop.run_until_complete(asyncio.wait([task]))
         if not task.cancelled():
             task.exception()  # retrieved, so that asyncio does not warn about it
+
+    def can_commit_batches(self) -> bool:
+        """Whether the server commits several transactions in one decision."""
+        connection = self.run(self.cluster.any_connection())
+        return table(CommitTransactionsRequest).key in connection.served
+
+    def coordinators(self, names: Iterable[str]) -> dict[str, int]:
+        """Return the id of the node that coordinates each transactional id."""
+        return self.run(self._coordinators(list(names)))
+
+    async def _coordinators(self, names: list[str]) -> dict[str, int]:
+        async def find() -> dict[str, int]:
+            coordinators = Coordinators(self.cluster, TRANSACTION)
+            found = granted(await coordinators.find_coordinators(names))
+            return {name: node.id for name, node in found.items()}
+
+        return await retry(
+            find,
+            about="coordinators of transactions",
+            server=self.cluster.servers,
+            total_s=REQUEST_S,
+            may_pass=_may_pass,
+        )
 
     def partitions(self, options: ReadOptions) -> list[Partition]:
         """Return every partition that the options subscribe to now."""
@@ -98,6 +129,36 @@ class Link:
         """Return the first offset at or after a time (ms) in each partition; -1 if none."""
         return self.run(self.consumer.offsets(times)) if times else {}
 
+    def mean_sizes(self, latest: Mapping[Partition, int]) -> dict[Partition, float]:
+        """Return the bytes that an offset of each partition takes on disk, on average."""
+        first = self.resolve(dict.fromkeys(latest, EARLIEST))
+        try:
+            nodes = self.run(self.admin.log_dirs(latest))
+        except ServerRefused as refused:
+            raise OptionError(
+                f"option 'maxBytesPerTrigger' needs the sizes of partitions ({refused}): allow "
+                "DESCRIBE on the cluster, or use maxOffsetsPerTrigger"
+            ) from refused
+        sizes: dict[Partition, float] = {}
+        for found in itertools.chain.from_iterable(nodes.values()):
+            if isinstance(found, KafkaError):
+                continue
+            for (topic, number), replica in found.partitions.items():
+                length = latest.get((topic, number), 0) - first.get((topic, number), 0)
+                if length > 0:
+                    sizes[topic, number] = replica.size_bytes / length
+        return sizes
+
+    def publish_positions(self, group: str, offsets: Offsets) -> None:
+        """Commit offsets for a group; OptionError if the group refuses them."""
+        try:
+            outcomes = self.run(self.admin.alter_group_offsets(group, offsets))
+        except ServerRefused as refused:
+            raise _group_error(group, refused) from refused
+        for problem in outcomes.values():
+            if problem is not None and not problem.retriable:
+                raise _group_error(group, problem)
+
     def resolve(self, wanted: Mapping[Partition, int]) -> Offsets:
         """Replace -1 (latest) and -2 (earliest) by offsets; others are unchanged."""
         unresolved = {key: offset for key, offset in wanted.items() if offset in {EARLIEST, LATEST}}
@@ -105,12 +166,25 @@ class Link:
         return {key: found.get(key, offset) for key, offset in wanted.items()}
 
 
-_links: dict[tuple[int, str, Security], Link] = {}
+def _may_pass(problem: ClientError) -> bool:
+    return isinstance(problem, ConnectionLost) or (
+        isinstance(problem, ServerRefused) and problem.retriable
+    )
+
+
+def _group_error(group: str, problem: ServerRefused) -> OptionError:
+    return OptionError(
+        f"option 'kafka.group.id': group {group} takes no positions of a query ({problem}); "
+        "a group without members is needed, and the right to commit for it"
+    )
+
+
+_links: dict[tuple[int, str, Security, int], Link] = {}
 
 
 def link(options: ReadOptions | WriteOptions) -> Link:
     """Return this process's link to the servers of the options, with their login."""
-    key = (os.getpid(), options.servers, options.security)
+    key = (os.getpid(), options.servers, options.security, options.isolation)
     if key not in _links:
-        _links[key] = Link(options.servers, options.security)
+        _links[key] = Link(options.servers, options.security, options.isolation)
     return _links[key]

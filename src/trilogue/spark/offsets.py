@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from trilogue.spark.errors import OptionError
-from trilogue.spark.options import Bounds
+from trilogue.spark.read_options import Bounds
 
 Partition = tuple[str, int]
 Offsets = dict[Partition, int]

@@ -8,7 +8,7 @@ from trilogue.client.kafka.model import EARLIEST, LATEST
 from trilogue.spark.errors import DataLost, OptionError
 from trilogue.spark.link import Link
 from trilogue.spark.offsets import Offsets, Partition, wanted
-from trilogue.spark.options import ReadOptions
+from trilogue.spark.read_options import ReadOptions
 
 
 def starting(at: Link, options: ReadOptions, partitions: list[Partition], default: int) -> Offsets:

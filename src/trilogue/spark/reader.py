@@ -20,8 +20,10 @@ from trilogue.entry.walk import walk_headers
 from trilogue.spark.errors import explained_errors
 from trilogue.spark.link import Link, link
 from trilogue.spark.offsets import Offsets, Range, ranges
-from trilogue.spark.options import ReadOptions
+from trilogue.spark.payload.batch_decoder import BatchDecoder
+from trilogue.spark.payload.payload import Payload
 from trilogue.spark.plan import ending, lost, starting
+from trilogue.spark.read_options import ReadOptions
 from trilogue.wire.kafka.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -40,8 +42,9 @@ class RangePartition(InputPartition):
 class BatchReader(DataSourceReader):
     """Reads every partition from start to end, both fixed at planning."""
 
-    def __init__(self, options: ReadOptions) -> None:
+    def __init__(self, options: ReadOptions, payload: Payload | None = None) -> None:
         self._options = options.for_batch()
+        self._payload = payload
 
     @explained_errors()
     def partitions(self) -> list[InputPartition]:
@@ -55,7 +58,7 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one range in a worker."""
-        return read_range(self._options, partition.value if partition else None)
+        return read_range(self._options, partition.value if partition else None, self._payload)
 
 
 def planned(options: ReadOptions, start: Offsets, end: Offsets) -> list[Range]:
@@ -63,16 +66,26 @@ def planned(options: ReadOptions, start: Offsets, end: Offsets) -> list[Range]:
     return ranges(start, end, options.min_partitions, options.max_records_per_partition)
 
 
-def read_range(options: ReadOptions, wanted_range: Range | None) -> Iterator[pa.RecordBatch]:
+def read_range(
+    options: ReadOptions, wanted_range: Range | None, payload: Payload | None = None
+) -> Iterator[pa.RecordBatch]:
     """Fetch and decode one range; DataLost if it is missing and failOnDataLoss is set."""
-    if wanted_range is not None:  # it is for Spark's single task of a plan without partitions
-        with explained_errors():
-            yield from _read_range(options, wanted_range)
+    if wanted_range is None:  # it is for Spark's single task of a plan without partitions
+        return
+    with explained_errors():
+        if payload is None:
+            yield from _read_range(options, wanted_range, options.columns)
+        else:
+            place = f"{wanted_range.topic}-{wanted_range.partition}"
+            decoder = BatchDecoder(payload, options.columns, place)
+            yield from decoder.decode_all(_read_range(options, wanted_range, decoder.columns))
 
 
-def _read_range(options: ReadOptions, wanted_range: Range) -> Iterator[pa.RecordBatch]:
+def _read_range(
+    options: ReadOptions, wanted_range: Range, columns: tuple[str, ...]
+) -> Iterator[pa.RecordBatch]:
     at = link(options)
-    arrow = ArrowReader(*wanted_range, columns=options.columns, limit=options.decompressed_limit)
+    arrow = ArrowReader(*wanted_range, columns=columns, limit=options.decompressed_limit)
     fetches = _Fetches(at, options, wanted_range)
     waits = 0
     try:

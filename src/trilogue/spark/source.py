@@ -26,9 +26,14 @@ from pyspark.sql.types import (
 )
 
 from trilogue.spark.errors import OptionError, explained_errors
-from trilogue.spark.options import ReadOptions, WriteOptions
+from trilogue.spark.link import link
+from trilogue.spark.payload.payload import Payload, make_payload
+from trilogue.spark.payload.payload_options import Mode
+from trilogue.spark.payload.registry import fetch_schema
+from trilogue.spark.read_options import ReadOptions
 from trilogue.spark.reader import BatchReader
 from trilogue.spark.stream_reader import StreamReader
+from trilogue.spark.write_options import WriteOptions
 from trilogue.spark.writer import BatchWriter, StreamWriter
 
 HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
@@ -55,29 +60,30 @@ class DefaultSource(DataSource):
     @explained_errors()
     def schema(self) -> StructType:
         """Return the columns that the options select."""
-        columns = ReadOptions.parse(self.options).columns
-        return StructType([StructField(name, TYPES[name]) for name in columns])
+        options = ReadOptions.parse(self.options)
+        return _schema(options, _resolve_payload(options))
 
     @explained_errors()
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a batch reader."""
-        self._check(schema)
-        return BatchReader(ReadOptions.parse(self.options))
+        return BatchReader(*self._resolve(schema))
 
     @explained_errors()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Return a streaming reader."""
-        self._check(schema)
-        return StreamReader(ReadOptions.parse(self.options))
+        return StreamReader(*self._resolve(schema))
 
-    def _check(self, schema: StructType) -> None:
-        """Raise OptionError if the user's schema differs from that of the source."""
-        ours = self.schema()
+    def _resolve(self, schema: StructType) -> tuple[ReadOptions, Payload | None]:
+        """Return options and payload; OptionError if Spark's schema is not that of the source."""
+        options = ReadOptions.parse(self.options)
+        payload = _resolve_payload(options)
+        ours = _schema(options, payload)
         if schema.simpleString() != ours.simpleString():
             raise OptionError(
                 f"the schema is {ours.simpleString()}, no other can be given; option 'columns' "
-                "chooses among them"
+                "chooses among them, and option 'payloadSchema' gives that of typed values"
             )
+        return options, payload
 
     @explained_errors()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -89,3 +95,27 @@ class DefaultSource(DataSource):
         """Return a streaming writer, for append and complete mode; Spark refuses update mode."""
         del overwrite  # complete mode writes all its rows again, as Spark's Kafka sink does
         return StreamWriter(WriteOptions.parse(self.options), schema)
+
+
+def _schema(options: ReadOptions, payload: Payload | None) -> StructType:
+    fields = [StructField(name, TYPES[name]) for name in options.columns]
+    if payload is not None:
+        at = options.columns.index("value")
+        fields[at] = StructField("value", payload.schema)
+        if payload.mode is Mode.PERMISSIVE:
+            fields.append(StructField(payload.corrupt_column, BinaryType()))
+    return StructType(fields)
+
+
+def _resolve_payload(options: ReadOptions) -> Payload | None:
+    """Return the payload with its schema; the registry gives it where the options do not."""
+    wanted = options.payload
+    if wanted is None:
+        return None
+    registered = None
+    if wanted.schema_text is None and wanted.descriptor is None:
+        assert wanted.admin_url is not None
+        topics = sorted({topic for topic, _ in link(options).partitions(options)})
+        tls = options.security.make_context()
+        registered = fetch_schema(wanted.admin_url, topics, wanted.admin_token, tls)
+    return make_payload(wanted, registered)

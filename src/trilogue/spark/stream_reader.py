@@ -1,26 +1,30 @@
-"""Streaming reads: offsets planned in the driver, admission by rows, Trigger.AvailableNow."""
+"""Streaming reads: offsets planned in the driver, admission by rows and bytes, AvailableNow."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
+    ReadMaxBytes,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
 
+from trilogue.client.errors import ConnectionLost
 from trilogue.client.kafka.model import EARLIEST, LATEST
 from trilogue.spark.errors import DataLost, explained_errors
 from trilogue.spark.link import Link, link
 from trilogue.spark.offsets import Ids, Offsets, Partition, admit, from_json, to_json
-from trilogue.spark.options import ReadOptions
+from trilogue.spark.payload.payload import Payload
 from trilogue.spark.plan import starting
+from trilogue.spark.read_options import ReadOptions
 from trilogue.spark.reader import RangePartition, planned, read_range
 
 if TYPE_CHECKING:
@@ -35,9 +39,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """
 
     def __init__(
-        self, options: ReadOptions, *, monotonic: Callable[[], float] = time.monotonic
+        self,
+        options: ReadOptions,
+        payload: Payload | None = None,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._options = options.for_stream()
+        self._payload = payload
         self._monotonic = monotonic
         self._until: tuple[Offsets, Ids] | None = None
         self._last_trigger = -math.inf
@@ -50,9 +59,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(starting(at, self._options, partitions, LATEST), at.ids(partitions))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return maxOffsetsPerTrigger as Spark's own limit."""
-        rows = self._options.max_offsets_per_trigger
-        return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
+        """Return maxOffsetsPerTrigger or maxBytesPerTrigger as Spark's own limit."""
+        rows, size = self._options.max_offsets_per_trigger, self._options.max_bytes_per_trigger
+        if rows is not None:
+            return ReadMaxRows(rows)
+        return ReadAllAvailable() if size is None else ReadMaxBytes(size)
 
     @explained_errors()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
@@ -62,8 +73,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         latest = begin | latest  # a partition that went away keeps its position
         if self._should_wait(sum(latest[key] - begin[key] for key in latest)):
             return start
-        if isinstance(limit, ReadMaxRows):
-            latest = admit(begin, latest, limit.max_rows)
+        rows = self._admitted_rows(begin, latest, limit)
+        if rows is not None:
+            latest = admit(begin, latest, rows)
         return to_json(latest, from_json(start)[1] | ids)
 
     @explained_errors()
@@ -85,10 +97,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one range in a worker."""
-        return read_range(self._options, partition.value)
+        return read_range(self._options, partition.value, self._payload)
 
+    @explained_errors()
     def commit(self, end: dict[str, Any]) -> None:
-        """Do nothing: Spark's checkpoint is the position."""
+        """Publish the position under kafka.group.id; Spark's checkpoint is what counts."""
+        if self._options.group is not None:
+            with suppress(ConnectionLost):  # the next micro-batch publishes a newer one
+                self._at().publish_positions(self._options.group, from_json(end)[0])
 
     def stop(self) -> None:
         """Do nothing: connections belong to the process."""
@@ -100,6 +116,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         at = self._at()
         partitions = at.partitions(self._options)
         return at.resolve(dict.fromkeys(partitions, LATEST)), at.ids(partitions)
+
+    def _admitted_rows(self, begin: Offsets, latest: Offsets, limit: ReadLimit) -> int | None:
+        """Return how many offsets a limit admits; both options hold where both are given."""
+        if not isinstance(limit, ReadMaxRows | ReadMaxBytes):
+            return None
+        admitted = [limit.max_rows] if isinstance(limit, ReadMaxRows) else []
+        size = self._options.max_bytes_per_trigger
+        if size is not None:
+            sizes = self._at().mean_sizes(latest)
+            lags = {key: max(0, end - begin[key]) for key, end in latest.items()}
+            total = sum(lag * sizes.get(key, 0) for key, lag in lags.items())
+            if total > size:  # offsets are shared by lag, and so are bytes then
+                admitted.append(max(1, int(sum(lags.values()) * size / total)))
+        return min(admitted, default=None)
 
     def _should_wait(self, lag: int) -> bool:
         """Return whether minOffsetsPerTrigger delays a micro-batch; AvailableNow reads all."""

@@ -176,10 +176,16 @@ class Admin:
         return self._loop.run(self._inner.log_dirs(partitions, nodes))
 
     def list_transactions(
-        self, *, states: Iterable[str] = (), producer_ids: Iterable[int] = ()
+        self,
+        *,
+        states: Iterable[str] = (),
+        producer_ids: Iterable[int] = (),
+        pattern: str | None = None,
     ) -> list[TransactionListing]:
-        """All transactional ids, or those in these states and with these producers."""
-        work = self._inner.list_transactions(states=states, producer_ids=producer_ids)
+        """All transactional ids, or those in these states, with these producers and names."""
+        work = self._inner.list_transactions(
+            states=states, producer_ids=producer_ids, pattern=pattern
+        )
         return self._loop.run(work)
 
     def describe_transactions(

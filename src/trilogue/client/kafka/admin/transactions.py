@@ -51,9 +51,16 @@ class TransactionAdmin(AdminRequests):
         self._transaction_coordinators = Coordinators(cluster, TRANSACTION)
 
     async def list_transactions(
-        self, *, states: Iterable[str] = (), producer_ids: Iterable[int] = ()
+        self,
+        *,
+        states: Iterable[str] = (),
+        producer_ids: Iterable[int] = (),
+        pattern: str | None = None,
     ) -> list[TransactionListing]:
-        """All transactional ids of all nodes, or those in these states and with these producers."""
+        """All transactional ids of all nodes, or those in these states and with these producers.
+
+        `pattern`: a regular expression that ids match whole (KIP-1152); older servers ignore it.
+        """
         wanted_states, wanted_ids = list(states), list(producer_ids)
 
         async def list_all() -> list[TransactionListing]:
@@ -62,7 +69,9 @@ class TransactionAdmin(AdminRequests):
                 answer: ListTransactionsResponse = await self._send_request(
                     connection,
                     ListTransactionsRequest(
-                        state_filters=wanted_states, producer_id_filters=wanted_ids
+                        state_filters=wanted_states,
+                        producer_id_filters=wanted_ids,
+                        transactional_id_pattern=pattern,
                     ),
                 )
                 raise_for_code(answer.error_code, "list transactions")

@@ -49,8 +49,11 @@ class FetchedRecords(NamedTuple):
 class BatchReader:
     """Reads partitions of a cluster; calls retry errors that may pass, within `retry_s`."""
 
-    def __init__(self, cluster: KafkaCluster, *, retry_s: float = 30.0) -> None:
+    def __init__(
+        self, cluster: KafkaCluster, *, retry_s: float = 30.0, isolation: int = READ_COMMITTED
+    ) -> None:
         self._cluster = cluster
+        self._isolation = isolation
         self._retry_s = retry_s
 
     async def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -78,7 +81,7 @@ class BatchReader:
             answer: ListOffsetsResponse = await connection.request(
                 ListOffsetsRequest(
                     replica_id=-1,
-                    isolation_level=READ_COMMITTED,
+                    isolation_level=self._isolation,
                     topics=[
                         ListOffsetsTopic(name=name, partitions=rows)
                         for name, rows in topics.items()
@@ -123,7 +126,7 @@ class BatchReader:
                 max_wait_ms=max_wait_ms,
                 min_bytes=1,
                 max_bytes=max_bytes,
-                isolation_level=READ_COMMITTED,
+                isolation_level=self._isolation,
                 session_id=0,
                 session_epoch=-1,
                 topics=[FetchTopic(topic=topic, partitions=[partition_request])],

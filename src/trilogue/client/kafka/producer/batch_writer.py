@@ -31,8 +31,13 @@ class BatchWriter:
         self._retry_s = retry_s
         self._timeout_ms = timeout_ms
 
-    async def send(self, topic: str, partition: int, batch: bytes) -> int:
-        """Append one batch; returns its first offset once it is durable."""
+    async def send(
+        self, topic: str, partition: int, batch: bytes, *, transactional_id: str | None = None
+    ) -> int:
+        """Append one batch; returns its first offset once it is durable.
+
+        `transactional_id`: of the transaction that the batch is stamped for.
+        """
 
         def may_pass(problem: ClientError) -> bool:
             if isinstance(problem, ConnectionLost) or (
@@ -43,19 +48,21 @@ class BatchWriter:
             return False
 
         return await retry(
-            lambda: self._send_once(topic, partition, batch),
+            lambda: self._send_once(topic, partition, batch, transactional_id),
             about=f"produce to {topic}-{partition}",
             server=self._cluster.servers,
             total_s=self._retry_s,
             may_pass=may_pass,
         )
 
-    async def _send_once(self, topic: str, partition: int, batch: bytes) -> int:
+    async def _send_once(
+        self, topic: str, partition: int, batch: bytes, transactional_id: str | None
+    ) -> int:
         connection = await self._cluster.leader(topic, partition)
         data = PartitionProduceData(index=partition, records=[batch])
         answer: ProduceResponse = await connection.request(
             ProduceRequest(
-                transactional_id=None,
+                transactional_id=transactional_id,
                 acks=ACKS_ALL,
                 timeout_ms=self._timeout_ms,
                 topic_data=[TopicProduceData(name=topic, partition_data=[data])],

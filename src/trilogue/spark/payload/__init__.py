@@ -1,0 +1,1 @@
+"""Typed payloads: JSON, Avro and Protobuf messages become typed Arrow columns in the worker."""

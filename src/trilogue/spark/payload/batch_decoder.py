@@ -1,0 +1,59 @@
+"""Record batches with the column value decoded, and what becomes of malformed messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from trilogue.spark.errors import MalformedRecord
+from trilogue.spark.payload.payload import Payload
+from trilogue.spark.payload.payload_options import Mode
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+VALUE, OFFSET = "value", "offset"
+
+
+class BatchDecoder:
+    """Decodes batches of one partition."""
+
+    def __init__(self, payload: Payload, columns: Sequence[str], place: str) -> None:
+        """`columns`: those that Spark gets; `place`: the partition, for errors."""
+        self._payload = payload
+        self._columns = tuple(columns)
+        self._place = place
+        self._decoder = payload.make_decoder()
+        is_strict = payload.mode is Mode.FAILFAST
+        self.columns = (*columns, OFFSET) if is_strict and OFFSET not in columns else tuple(columns)
+        """The columns that batches to decode have."""
+
+    def decode_all(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the batches with typed values; MalformedRecord with FAILFAST."""
+        return map(self._decode, batches)
+
+    def _decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        values = batch.column(VALUE)
+        decoded = self._decoder.decode(values)
+        bad = pc.and_(values.is_valid(), decoded.is_null())
+        columns = {name: batch.column(name) for name in self._columns} | {VALUE: decoded}
+        has_bad = decoded.null_count > values.null_count
+        if self._payload.mode is Mode.PERMISSIVE:
+            nothing = pa.scalar(None, pa.binary())
+            columns[self._payload.corrupt_column] = (
+                pc.if_else(bad, values, nothing) if has_bad else pa.nulls(len(values), pa.binary())
+            )
+        elif has_bad and self._payload.mode is Mode.FAILFAST:
+            offset = batch.column(OFFSET).filter(bad)[0].as_py()
+            raise MalformedRecord(
+                f"{self._place}, offset {offset}: the message is no {self._payload.format.value} "
+                "of the schema. mode=PERMISSIVE keeps its bytes in a column, DROPMALFORMED leaves "
+                "it out."
+            )
+        made = pa.RecordBatch.from_pydict(columns)
+        if has_bad and self._payload.mode is Mode.DROPMALFORMED:
+            return made.filter(pc.invert(bad))
+        return made

@@ -1,0 +1,124 @@
+"""A typed payload: its schema, from options or the registry, and the columns that it adds."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from pyspark.sql.types import StructType
+
+from trilogue.spark.errors import OptionError
+from trilogue.spark.payload.avro_decoder import AvroDecoder, parse_avro_schema
+from trilogue.spark.payload.ddl import parse_ddl
+from trilogue.spark.payload.json_decoder import JsonDecoder
+from trilogue.spark.payload.payload_options import Format, Mode, PayloadOptions
+from trilogue.spark.payload.registry import RegisteredSchema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Decoder(Protocol):
+    """Decodes the messages of one column."""
+
+    type: pa.StructType
+
+    def decode(self, values: pa.Array) -> pa.Array:
+        """Return a struct for each message, null for a null and for one that is malformed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """A payload with its schema; goes to workers."""
+
+    format: Format
+    schema: StructType
+    definition: str | bytes
+    message: str
+    mode: Mode
+    corrupt_column: str
+
+    def make_decoder(self) -> Decoder:
+        """Return the decoder of its format."""
+        if self.format is Format.JSON:
+            return JsonDecoder(self.schema)
+        if self.format is Format.AVRO:
+            return AvroDecoder(str(self.definition), self.schema)
+        from trilogue.spark.payload.protobuf_decoder import ProtobufDecoder
+
+        assert isinstance(self.definition, bytes)
+        return ProtobufDecoder(self.definition, self.message, self.schema)
+
+
+def make_payload(options: PayloadOptions, registered: RegisteredSchema | None) -> Payload:
+    """Return the payload of the options, with the schema of the registry where they give none."""
+    made = _make(options, registered)
+    made.make_decoder()  # what it cannot decode is an error of the driver
+    return made
+
+
+def _make(options: PayloadOptions, registered: RegisteredSchema | None) -> Payload:
+    text = options.schema_text
+    if registered is not None:
+        _check_kind(options.format, registered.kind)
+        text = registered.definition
+    if options.format is Format.PROTOBUF:
+        return _make_protobuf(options, registered)
+    assert text is not None
+    is_json = options.format is Format.JSON
+    schema = parse_schema(text, is_json=is_json)
+    return Payload(options.format, schema, text, "", options.mode, options.corrupt_column)
+
+
+def parse_schema(text: str, *, is_json: bool) -> StructType:
+    """Return the struct that DDL, Spark's JSON of a schema or an Avro schema describes."""
+    if not text.lstrip().startswith("{"):
+        if not is_json:
+            raise OptionError("payload=avro takes the Avro schema of the messages, as JSON")
+        return parse_ddl(text)
+    try:
+        parsed = json.loads(text)
+    except ValueError as problem:
+        raise OptionError(f"option 'payloadSchema' is not JSON: {problem}") from None
+    if is_json and parsed.get("type") == "struct":
+        try:
+            return StructType.fromJson(parsed)
+        except Exception as problem:  # noqa: BLE001 - whatever PySpark raises
+            raise OptionError(f"option 'payloadSchema' is no schema of Spark: {problem}") from None
+    return parse_avro_schema(text, is_json=is_json)
+
+
+def _make_protobuf(options: PayloadOptions, registered: RegisteredSchema | None) -> Payload:
+    from trilogue.spark.payload.protobuf_decoder import parse_descriptor, parse_registered
+
+    if registered is not None:
+        definition, message = parse_registered(registered.definition)
+    else:
+        assert options.descriptor is not None
+        assert options.message is not None
+        try:
+            definition = Path(options.descriptor).read_bytes()
+        except OSError as problem:
+            raise OptionError(f"option 'payloadDescriptor': {problem}") from None
+        message = options.message
+    schema = parse_descriptor(definition, message)
+    return Payload(
+        options.format, schema, definition, message, options.mode, options.corrupt_column
+    )
+
+
+_KINDS = {
+    Format.JSON: {"JSON"},
+    Format.AVRO: {"AVRO"},
+    Format.PROTOBUF: {"PROTOBUF_NATIVE", "PROTOBUFNATIVE"},
+}
+
+
+def _check_kind(wanted: Format, kind: str) -> None:
+    if kind.upper() not in _KINDS[wanted]:
+        raise OptionError(
+            f"the topic's schema in the registry is of type {kind}: option 'payload' is "
+            f"{wanted.value}; choose the format of the messages, or give their schema by an option"
+        )

@@ -1,0 +1,102 @@
+"""Options about typed payloads, checked before any request."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from trilogue.spark.errors import OptionError
+
+CORRUPT = "_corrupt_record"
+PAYLOAD_OPTIONS = {
+    "payload": "json, avro or protobuf: the column value is a struct of typed fields",
+    "payloadSchema": "json: DDL such as 'id BIGINT, name STRING', Spark's JSON of a schema or an "
+    "Avro schema; avro: the Avro schema of the messages; without it, the topic's schema in "
+    "Pulsar's registry (admin.url)",
+    "payloadDescriptor": "protobuf: the file that protoc --include_imports --descriptor_set_out "
+    "writes, on the driver",
+    "payloadMessage": "protobuf: the full name of the message",
+    "mode": "a message that cannot be decoded: PERMISSIVE (default) keeps its bytes in a column, "
+    "DROPMALFORMED leaves it out, FAILFAST fails",
+    "columnNameOfCorruptRecord": f"PERMISSIVE: the name of that column (default {CORRUPT})",
+    "admin.url": "the HTTP listener with Pulsar's schema registry, http://host:port",
+    "admin.token": "a token for it",
+}
+
+
+class Mode(enum.Enum):
+    """What becomes of a message that cannot be decoded; the names are Spark's."""
+
+    PERMISSIVE = "PERMISSIVE"
+    DROPMALFORMED = "DROPMALFORMED"
+    FAILFAST = "FAILFAST"
+
+
+class Format(enum.Enum):
+    """How messages are encoded."""
+
+    JSON = "json"
+    AVRO = "avro"
+    PROTOBUF = "protobuf"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PayloadOptions:
+    """The checked options of a typed payload; its schema is resolved later."""
+
+    format: Format
+    schema_text: str | None = None
+    descriptor: str | None = None
+    message: str | None = None
+    mode: Mode = Mode.PERMISSIVE
+    corrupt_column: str = CORRUPT
+    admin_url: str | None = None
+    admin_token: str | None = None
+
+    def __repr__(self) -> str:
+        """Return the format and the mode: a token is no text for logs."""
+        return f"PayloadOptions({self.format.value}, {self.mode.value})"
+
+
+def parse_payload(options: Mapping[str, str]) -> PayloadOptions | None:
+    """Check the options of a payload; None where messages stay bytes; OptionError."""
+    if "payload" not in options:
+        without = [name for name in PAYLOAD_OPTIONS if name in options]
+        if without:
+            raise OptionError(f"option {without[0]!r} needs option 'payload'")
+        return None
+    text = options["payload"].strip().lower()
+    if text not in {each.value for each in Format}:
+        raise OptionError(f"option 'payload' takes json, avro or protobuf, not {text!r}")
+    mode = options.get("mode", "PERMISSIVE").strip().upper()
+    if mode not in Mode.__members__:
+        raise OptionError(f"option 'mode' takes {', '.join(Mode.__members__)}, not {mode!r}")
+    made = PayloadOptions(
+        format=Format(text),
+        schema_text=options.get("payloadSchema"),
+        descriptor=options.get("payloadDescriptor"),
+        message=options.get("payloadMessage"),
+        mode=Mode[mode],
+        corrupt_column=options.get("columnNameOfCorruptRecord", CORRUPT),
+        admin_url=options.get("admin.url"),
+        admin_token=options.get("admin.token"),
+    )
+    _check_schema_options(made)
+    return made
+
+
+def _check_schema_options(made: PayloadOptions) -> None:
+    is_protobuf = made.format is Format.PROTOBUF
+    if is_protobuf and made.schema_text is not None:
+        raise OptionError("payload=protobuf takes payloadDescriptor and payloadMessage, no schema")
+    if not is_protobuf and (made.descriptor or made.message):
+        raise OptionError("payloadDescriptor and payloadMessage are for payload=protobuf")
+    if (made.descriptor is None) != (made.message is None):
+        raise OptionError("payloadDescriptor and payloadMessage are given together")
+    if made.schema_text is None and made.descriptor is None and made.admin_url is None:
+        raise OptionError(
+            "payload: give its schema by option "
+            + ("'payloadDescriptor'" if is_protobuf else "'payloadSchema'")
+            + ", or 'admin.url' of the registry that has the topic's"
+        )

@@ -1,0 +1,254 @@
+"""Options of the Spark source, checked before any request."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from trilogue.client.kafka.connection import IN_CLEAR
+from trilogue.client.kafka.model import READ_COMMITTED, READ_UNCOMMITTED
+from trilogue.client.kafka.security import Security
+from trilogue.spark.errors import OptionError
+from trilogue.spark.options import (
+    CONNECTION_OPTIONS,
+    check_names,
+    parse_boolean,
+    parse_integer,
+    parse_json,
+    parse_seconds,
+    parse_security,
+)
+from trilogue.spark.payload.payload_options import PAYLOAD_OPTIONS, PayloadOptions, parse_payload
+
+EARLIEST, LATEST = -2, -1
+COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+
+READ_OPTIONS = {
+    **CONNECTION_OPTIONS,
+    "subscribe": "topics to read, comma separated",
+    "subscribePattern": "regular expression that whole topic names must match",
+    "assign": 'partitions to read: {"topic": [0, 1]}',
+    "path": "same as subscribe (what load() was given)",
+    "startingOffsets": "earliest (default of a batch), latest (default of a stream; streams only) "
+    'or {"topic": {"0": 23, "1": -2}} with every partition (-2 earliest, -1 latest)',
+    "endingOffsets": "batch only: latest or the same JSON",
+    "startingTimestamp": "from the first record of this time (ms since 1970) in every partition",
+    "endingTimestamp": "batch only: up to the first record of this time",
+    "startingOffsetsByTimestamp": 'the same for each partition: {"topic": {"0": 1356998400000}}',
+    "endingOffsetsByTimestamp": "batch only: the same",
+    "startingOffsetsByTimestampStrategy": "error (default) or latest: where no record is that late",
+    "includeHeaders": "true adds the column headers",
+    **PAYLOAD_OPTIONS,
+    "columns": "only these columns, comma separated: the others are never decoded",
+    "maxOffsetsPerTrigger": "stream: at most so many offsets a micro-batch, shared by lag",
+    "maxBytesPerTrigger": "stream: about so many bytes a micro-batch, as the log has them on disk, "
+    "by the mean size of each partition's messages",
+    "minOffsetsPerTrigger": "stream: wait for so many offsets, or for maxTriggerDelay",
+    "maxTriggerDelay": "stream: the longest wait for minOffsetsPerTrigger (default 15m)",
+    "minPartitions": "split partitions so that at least so many tasks run",
+    "maxRecordsPerPartition": "split partitions so that no task reads more offsets than this",
+    "failOnDataLoss": "true (default) fails when wanted offsets are gone, false goes on after them",
+    "kafka.isolation.level": "read_committed (default) or read_uncommitted",
+    "kafka.group.id": "stream: positions are published under this group when the next micro-batch "
+    "begins, for tools that show lag; the checkpoint remains what counts",
+    "fetchBytes": "bytes requested in one fetch (default 4 MiB)",
+    "maxDecompressedBytes": "what one compressed record batch may grow to (default 256 MiB)",
+    "kafkaConsumer.pollTimeoutMs": "how long a task waits for offsets that are there (120000)",
+}
+
+
+Bounds = int | dict[str, dict[int, int]]
+
+
+def _bounds(options: Mapping[str, str], name: str, default: int) -> Bounds:
+    text = options.get(name)
+    if text is None:
+        return default
+    word = text.strip().lower()
+    if word in {"earliest", "latest"}:
+        if name == "endingOffsets" and word == "earliest":
+            raise OptionError("endingOffsets cannot be earliest")
+        return EARLIEST if word == "earliest" else LATEST
+    return _by_partition(name, text, LATEST if name == "endingOffsets" else EARLIEST)
+
+
+def _by_partition(name: str, text: str, lowest: int) -> dict[str, dict[int, int]]:
+    parsed = parse_json(name, text)
+    try:
+        bounds = {
+            topic: {int(partition): int(number) for partition, number in partitions.items()}
+            for topic, partitions in parsed.items()
+        }
+    except (AttributeError, TypeError, ValueError):
+        raise OptionError(f"option {name!r} is not of the form {{'topic': {{'0': 23}}}}") from None
+    if any(number < lowest for parts in bounds.values() for number in parts.values()):
+        raise OptionError(f"option {name!r} has a number below {lowest}")
+    return bounds
+
+
+def _times(options: Mapping[str, str], which: str) -> Bounds | None:
+    """Return times, which win over offsets; one time for all wins, as in Spark's source."""
+    one = options.get(f"{which}Timestamp")
+    if one is not None:
+        if not one.strip().isdigit():
+            raise OptionError(f"option '{which}Timestamp' takes milliseconds, not {one!r}")
+        return int(one)
+    name = f"{which}OffsetsByTimestamp"
+    return _by_partition(name, options[name], 0) if name in options else None
+
+
+def _strategy(options: Mapping[str, str]) -> bool:
+    name = "startingOffsetsByTimestampStrategy"
+    text = options.get(name, "error").strip().lower()
+    if text not in {"error", "latest"}:
+        raise OptionError(f"option {name!r} takes error or latest, not {text!r}")
+    return text == "latest"
+
+
+def _payload(options: Mapping[str, str]) -> PayloadOptions | None:
+    """Return the options of the payload; None where the column value is not read either."""
+    payload = parse_payload(options)
+    if payload is None or "value" not in _columns(options):
+        return None
+    if payload.corrupt_column.lower() in {name.lower() for name in COLUMNS}:
+        raise OptionError("columnNameOfCorruptRecord: a column of the source has this name")
+    return payload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """The checked options of a reader. Exactly one of `topics`, `pattern` and `assign` is set."""
+
+    servers: str
+    security: Security = IN_CLEAR
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    assign: dict[str, tuple[int, ...]] | None = None
+    starting: Bounds | None = None
+    ending: Bounds = LATEST
+    starting_ms: Bounds | None = None
+    ending_ms: Bounds | None = None
+    latest_if_later: bool = False
+    columns: tuple[str, ...] = COLUMNS[:-1]
+    payload: PayloadOptions | None = None
+    max_offsets_per_trigger: int | None = None
+    max_bytes_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay_s: float = 900.0
+    min_partitions: int | None = None
+    max_records_per_partition: int | None = None
+    fail_on_data_loss: bool = True
+    isolation: int = READ_COMMITTED
+    group: str | None = None
+    fetch_bytes: int = 4 << 20
+    decompressed_limit: int = 256 << 20
+    patience_ms: int = 120_000
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> ReadOptions:
+        """Check the options of a reader; OptionError if one is invalid."""
+        options = check_names(given, READ_OPTIONS)
+        ways = [
+            name for name in ("subscribe", "subscribePattern", "assign", "path") if name in options
+        ]
+        if len(ways) != 1:
+            raise OptionError("give exactly one of subscribe, subscribePattern, assign")
+        topics = options.get("subscribe", options.get("path", ""))
+        starting = _bounds(options, "startingOffsets", 0) if "startingOffsets" in options else None
+        return cls(
+            servers=options["kafka.bootstrap.servers"],
+            security=parse_security(options),
+            topics=tuple(sorted({name.strip() for name in topics.split(",") if name.strip()})),
+            pattern=_pattern(options.get("subscribePattern")),
+            assign=_assign(options.get("assign")),
+            starting=starting,
+            ending=_bounds(options, "endingOffsets", LATEST),
+            starting_ms=_times(options, "starting"),
+            ending_ms=_times(options, "ending"),
+            latest_if_later=_strategy(options),
+            columns=_columns(options),
+            payload=_payload(options),
+            max_offsets_per_trigger=parse_integer(options, "maxOffsetsPerTrigger"),
+            max_bytes_per_trigger=parse_integer(options, "maxBytesPerTrigger"),
+            min_offsets_per_trigger=parse_integer(options, "minOffsetsPerTrigger"),
+            max_trigger_delay_s=parse_seconds(options, "maxTriggerDelay", 900.0),
+            min_partitions=parse_integer(options, "minPartitions"),
+            max_records_per_partition=parse_integer(options, "maxRecordsPerPartition"),
+            fail_on_data_loss=parse_boolean(options, "failOnDataLoss", default=True),
+            isolation=_isolation(options),
+            group=options.get("kafka.group.id"),
+            fetch_bytes=parse_integer(options, "fetchBytes") or 4 << 20,
+            decompressed_limit=parse_integer(options, "maxDecompressedBytes") or 256 << 20,
+            patience_ms=parse_integer(options, "kafkaConsumer.pollTimeoutMs") or 120_000,
+        )
+
+    def for_batch(self) -> ReadOptions:
+        """Return self; OptionError for an option of streams only."""
+        for_streams = {
+            "maxOffsetsPerTrigger": self.max_offsets_per_trigger,
+            "minOffsetsPerTrigger": self.min_offsets_per_trigger,
+            "maxBytesPerTrigger": self.max_bytes_per_trigger,
+            "kafka.group.id": self.group,
+        }
+        for name, value in for_streams.items():
+            if value is not None:
+                raise OptionError(f"option {name!r} is for streams only")
+        if self.starting == LATEST and self.starting_ms is None:
+            raise OptionError("startingOffsets cannot be latest for a batch: nothing would be read")
+        return self
+
+    def for_stream(self) -> ReadOptions:
+        """Return self; OptionError for an option of batches only."""
+        if self.ending != LATEST or self.ending_ms is not None:
+            raise OptionError("endingOffsets and endingTimestamp are for batch reads only")
+        low, high = self.min_offsets_per_trigger, self.max_offsets_per_trigger
+        if low is not None and high is not None and low > high:
+            raise OptionError("minOffsetsPerTrigger is more than maxOffsetsPerTrigger")
+        return self
+
+
+def _isolation(options: Mapping[str, str]) -> int:
+    text = options.get("kafka.isolation.level", "read_committed").strip().lower()
+    levels = {"read_committed": READ_COMMITTED, "read_uncommitted": READ_UNCOMMITTED}
+    if text not in levels:
+        raise OptionError(
+            f"option 'kafka.isolation.level' takes {' or '.join(levels)}, not {text!r}"
+        )
+    return levels[text]
+
+
+def _pattern(text: str | None) -> str | None:
+    if text is not None:
+        try:
+            re.compile(text)
+        except re.error as problem:
+            raise OptionError(f"subscribePattern: {problem}") from None
+    return text
+
+
+def _assign(text: str | None) -> dict[str, tuple[int, ...]] | None:
+    if text is None:
+        return None
+    parsed = parse_json("assign", text)
+    try:
+        return {
+            topic: tuple(sorted({int(number) for number in numbers}))
+            for topic, numbers in parsed.items()
+        }
+    except (TypeError, ValueError):
+        raise OptionError("option 'assign' is not of the form {'topic': [0, 1]}") from None
+
+
+def _columns(options: Mapping[str, str]) -> tuple[str, ...]:
+    headers = parse_boolean(options, "includeHeaders", default=False)
+    if "columns" not in options:
+        return COLUMNS if headers else COLUMNS[:-1]
+    wanted = [name.strip().lower() for name in options["columns"].split(",") if name.strip()]
+    known = {name.lower(): name for name in COLUMNS}
+    unknown = [name for name in wanted if name not in known]
+    if unknown or not wanted:
+        raise OptionError(f"columns: {', '.join(unknown) or 'none'} not among {', '.join(COLUMNS)}")
+    if headers:
+        wanted.append("headers")
+    return tuple(name for name in COLUMNS if name.lower() in wanted)

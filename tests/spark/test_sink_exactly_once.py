@@ -1,0 +1,202 @@
+"""The exactly-once sink in a real Spark: drivers, tasks and servers that end at any moment."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import confluent_kafka
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as f
+from pyspark.sql.types import StructType
+
+from tests.server import Server, start_server
+from tests.spark.rooms import make_topic, numbered, produce, stream
+from tests.waiting import wait_until
+from trilogue.spark.source import DefaultSource
+from trilogue.spark.write_options import WriteOptions
+from trilogue.spark.writer import StreamWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, DataFrameWriter
+    from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+
+EXACTLY_ONCE = {"deliveryGuarantee": "exactly-once"}
+
+
+def committed(server: Server, topic: str, partitions: int) -> list[str]:
+    """All messages that a reader of committed messages gets up to the end of the log."""
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": server.kafka, "group.id": "g", "enable.partition.eof": True,
+         "isolation.level": "read_committed"}
+    )  # fmt: skip
+    consumer.assign([confluent_kafka.TopicPartition(topic, each, 0) for each in range(partitions)])
+    found, ends = [], 0
+    while ends < partitions:
+        message = consumer.poll(20)
+        assert message is not None
+        if message.error() is None:
+            found.append(message.value().decode())
+        else:
+            ends += 1
+    consumer.close()
+    return sorted(found)
+
+
+def assert_end_is_stable(server: Server, topic: str) -> None:
+    """No open transaction keeps readers of committed messages from the end."""
+    ends = []
+    for isolation in ("read_committed", "read_uncommitted"):
+        consumer = confluent_kafka.Consumer(
+            {"bootstrap.servers": server.kafka, "group.id": "g", "isolation.level": isolation}
+        )
+        partition = confluent_kafka.TopicPartition(topic, 0)
+        ends.append(consumer.get_watermark_offsets(partition, timeout=20)[1])
+        consumer.close()
+    assert ends[0] == ends[1]
+
+
+def batch_writer(frame: DataFrame, server: Server, **options: object) -> DataFrameWriter:
+    writer = frame.write.format("trilogue").option("kafka.bootstrap.servers", server.kafka)
+    for name, value in {**EXACTLY_ONCE, **options}.items():
+        writer = writer.option(name, value)
+    return writer.mode("append")
+
+
+class Dying(DefaultSource):
+    """The sink with a driver that ends at its commit where a file of this name exists."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "dying"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
+        options = dict(self.options)
+        writer = DyingWriter(WriteOptions.parse(without_folder(options)), schema)
+        writer.folder = next(Path(options[key]) for key in options if key.lower() == "folder")
+        return writer
+
+
+def without_folder(options: dict[str, str]) -> dict[str, str]:
+    return {key: value for key, value in options.items() if key.lower() != "folder"}
+
+
+class DyingWriter(StreamWriter):
+    folder: Path
+
+    def commit(self, messages: list, batchId: int) -> None:  # noqa: N803
+        self._end_at("before")
+        super().commit(messages, batchId)
+        self._end_at("after")
+
+    def _end_at(self, name: str) -> None:
+        file = self.folder / name
+        if file.exists():
+            file.unlink()
+            os._exit(9)
+
+
+def stream_writer(frame: DataFrame, server: Server, state: Path, **options) -> DataStreamWriter:
+    writer = (
+        frame.select("key", "value").writeStream.format("trilogue")
+        .option("kafka.bootstrap.servers", server.kafka)
+        .option("checkpointLocation", str(state / "checkpoint"))
+    )  # fmt: skip
+    for name, value in {**EXACTLY_ONCE, **options}.items():
+        writer = writer.option(name, value)
+    return writer
+
+
+def wait_for_batches(query: StreamingQuery, count: int) -> None:
+    """Come back when the query has run so many micro-batches, or has ended."""
+    wait_until(
+        lambda: len(query.recentProgress) >= count or not query.isActive,
+        "a micro-batch",
+        timeout_s=60,
+    )
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_micro_batch_is_committed_once_when_its_driver_ends(spark, server, tmp_path, moment):
+    spark.dataSource.register(Dying)
+    source, target = make_topic(server, 2), make_topic(server, 1)
+    produce(server, source, numbered(50))
+    rows = stream(spark, server, subscribe=source, startingOffsets="earliest")
+    (tmp_path / moment).touch()
+
+    def run() -> None:
+        writer = stream_writer(rows, server, tmp_path, topic=target, folder=str(tmp_path))
+        writer.format("dying").trigger(availableNow=True).start().awaitTermination()
+
+    with pytest.raises(Exception, match=r"(?i)sink|exit|crash|EOF"):
+        run()
+    expected = sorted(f"v{number}" for number in range(50))
+    assert committed(server, target, 1) == ([] if moment == "before" else expected)
+
+    run()
+
+    assert committed(server, target, 1) == expected
+    assert_end_is_stable(server, target)
+
+
+def test_a_failed_task_leaves_nothing_of_the_job(spark, server):
+    target = make_topic(server, 1)
+    rows = spark.range(20_000, numPartitions=2).select(
+        f.when(f.col("id") == 19_999, f.raise_error(f.lit("a broken row")))
+        .otherwise(f.concat(f.lit("v"), "id")).cast("string").alias("value")
+    )  # fmt: skip
+
+    with pytest.raises(Exception, match="a broken row"):
+        batch_writer(rows, server).save(target)
+
+    assert committed(server, target, 1) == []
+    assert_end_is_stable(server, target)
+
+
+def test_a_batch_with_a_version_is_written_once(spark, server):
+    """As Delta's options of these names: what foreachBatch needs for exactly once."""
+    target = make_topic(server, 1)
+
+    def write(text: str, version: int) -> None:
+        rows = spark.range(3).select(f.concat(f.lit(text), "id").alias("value"))
+        batch_writer(rows, server, txnAppId="loads", txnVersion=version).save(target)
+
+    write("a", 0)
+    write("a", 0)
+    write("b", 1)
+
+    assert committed(server, target, 1) == ["a0", "a1", "a2", "b0", "b1", "b2"]
+
+
+def test_a_stream_through_kills_of_the_server_repeats_and_loses_nothing(spark, tmp_path):
+    """Micro-batches go on while the server is killed; a query that fails is started again."""
+    server = start_server(tmp_path / "data")
+    source, target = make_topic(server, 2), make_topic(server, 2)
+    produce(server, source, numbered(1_200))
+    rows = stream(
+        spark, server, subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger=300
+    )
+    address = {"kafka": server.kafka}
+
+    def start() -> StreamingQuery:
+        writer = stream_writer(rows, server, tmp_path, topic=target)
+        return writer.trigger(availableNow=True).start()
+
+    query = start()
+    for kill in range(2):
+        wait_for_batches(query, kill + 1)
+        server.kill9()
+        server = start_server(tmp_path / "data", listen=address)
+        if not query.isActive:
+            query = start()
+    for _ in range(5):
+        with contextlib.suppress(StreamingQueryException):
+            query.awaitTermination(120)
+            break
+        query = start()
+
+    assert committed(server, target, 2) == sorted(f"v{number}" for number in range(1_200))
+    server.stop()
