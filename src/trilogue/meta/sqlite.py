@@ -37,7 +37,7 @@ from trilogue.meta.tables import APPLICATION_ID, SCHEMA, UPGRADES, load_state, w
 
 log = logging.getLogger(__name__)
 
-BUSY_SECONDS = 5.0  # another process may look into the file for a moment
+BUSY_SECONDS = 30.0  # other nodes write, and another process may look into the file for a moment
 SIZE_MAX = 16 << 30  # of the database
 POLL_S = 0.01  # how long another node's change may stay unseen
 PAGE_SIZE = 4096

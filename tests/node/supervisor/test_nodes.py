@@ -6,9 +6,11 @@ import json
 import os
 import select
 import signal
+import sqlite3
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import httpx
@@ -280,3 +282,38 @@ def test_nodes_are_listed_with_processes_addresses_and_slots(server: Server):
     assert first["slots"] == list(range(0, 16, 2))
     assert second["slots"] == list(range(1, 16, 2))
     assert "127.0.0.1:" in run_trilogue("nodes", "list", "--server", server.kafka).stdout
+
+
+def test_nodes_outlive_a_stop_of_their_supervisor(tmp_path: Path):
+    settings = {"nodes.silence": "1s"}
+    with start_server(tmp_path / "data", listen=LISTEN, nodes=2, settings=settings) as server:
+        create(server, "orders", 4)
+        before = pids_of_nodes(server)
+
+        server.signal(signal.SIGSTOP)
+        time.sleep(2)  # longer than nodes may be silent
+        produce(server, "orders", numbered(0, 40), 4)
+        server.signal(signal.SIGCONT)
+        create(server, "later", 2)
+
+        time.sleep(1.5)  # for the supervisor to look
+        assert pids_of_nodes(server) == before
+        assert server.stop() == 0
+
+
+def test_nodes_wait_while_another_process_writes_to_meta(tmp_path: Path):
+    with start_server(tmp_path / "data", listen=LISTEN, nodes=2) as server:
+        create(server, "orders", 4)
+        before = pids_of_nodes(server)
+        with closing(sqlite3.connect(server.data / "meta.sqlite", isolation_level=None)) as meta:
+            meta.execute("BEGIN IMMEDIATE")
+            client = admin(server)
+            created = client.create_topics([NewTopic("later", 2)], request_timeout=WAIT_S)["later"]
+            produce(server, "orders", numbered(0, 40), 4)
+            assert not created.done()
+            time.sleep(6)
+            meta.execute("ROLLBACK")
+
+        created.result(WAIT_S)
+        assert pids_of_nodes(server) == before
+        assert server.stop() == 0

@@ -8,6 +8,7 @@ supervisor: the kernel kills it then, whatever it does.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import json
 import os
@@ -30,6 +31,7 @@ class NodeLink:
     def __init__(self, place: NodePlace, fd: int) -> None:
         self.place = place
         self._fd = fd
+        os.set_blocking(fd, False)
 
     def report_ready(self, addresses: Mapping[str, str]) -> None:
         """Report that all listeners are open."""
@@ -46,7 +48,8 @@ class NodeLink:
     async def beat(self) -> None:
         """Report again and again that the event loop runs."""
         while True:
-            self._write(b"\n")
+            with contextlib.suppress(BlockingIOError):  # full: the supervisor is stopped
+                self._write(b"\n")
             await asyncio.sleep(BEAT_S)
 
     def _write(self, line: bytes) -> None:

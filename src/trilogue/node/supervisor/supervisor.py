@@ -156,6 +156,7 @@ class Supervisor:
         self._failures: dict[int, int] = {}
         self._due: dict[int, float] = {}  # when a node that ended is started again
         self._own = own
+        self._looked = time.monotonic()
         self._control: ControlSocket | None = None
         self._move: SlotMove | None = None
         self._nodes = {node_id: NodeProcess(places[node_id], self._run_node) for node_id in own}
@@ -228,7 +229,10 @@ class Supervisor:
         if self._move is not None:
             self._advance(self._move)
         now = time.monotonic()
+        was_stopped, self._looked = now - self._looked > self._silence_s / 2, now
         for node_id, node in self._nodes.items():
+            if was_stopped:  # this process was: what nodes wrote meanwhile is not read yet
+                node.heard = now
             is_held = self._move is not None and self._move.holds(node)
             if not node.runs and not is_held and now >= self._due[node_id]:
                 self._start(node)
