@@ -24,6 +24,7 @@ from trilogue.broker.access.delegation_tokens import DelegationTokens
 from trilogue.broker.access.users import Users
 from trilogue.broker.broker_settings import BrokerSettings
 from trilogue.broker.cursors.committed_offsets import CommittedOffsets
+from trilogue.broker.cursors.share_positions import SharePositions
 from trilogue.broker.cursors.subscription_cursors import Bounds, SubscriptionCursors
 from trilogue.broker.errors import ProducerIdsExhausted, UnknownTopic
 from trilogue.broker.facts import (
@@ -35,6 +36,8 @@ from trilogue.broker.facts import (
     MEMBER_KEY,
     PRODUCER_KEY,
     SEQUENCE_KEY,
+    SHARE_KEY,
+    SHARE_KINDS,
     SUBSCRIPTION_KEY,
     SUBSCRIPTION_KINDS,
     TRANSACTION_KEY,
@@ -56,6 +59,9 @@ from trilogue.broker.groups.expiry import GroupExpiry
 from trilogue.broker.groups.group import DecodeSubscription, no_subscription
 from trilogue.broker.groups.membership import GROUP
 from trilogue.broker.groups.registry import GroupRegistry
+from trilogue.broker.groups.share.partitions import SharePartitions
+from trilogue.broker.groups.share.records import is_share_group
+from trilogue.broker.groups.share.registry import ShareGroupRegistry
 from trilogue.broker.names import TopicName
 from trilogue.broker.non_persistent import topics as non_persistent_topics
 from trilogue.broker.non_persistent.topics import NonPersistentTopics
@@ -188,13 +194,16 @@ class Broker:
         assignment_codec: AssignmentCodec,
     ) -> None:
         offsets = self.committed_offsets
+        positions = SharePositions(self.cluster.has_partition, self._bounds)
         self.groups = GroupRegistry(
             settings.groups,
             timers,
             new_member_suffix,
             now_ms=self._now_ms,
             decode_subscription=decode_subscription,
-            has_positions=lambda name: bool(offsets.positions(Protocol.KAFKA, name)),
+            has_positions=lambda name: bool(
+                offsets.positions(Protocol.KAFKA, name) or positions.of_group(name)
+            ),
         )
         self.consumer_groups = ConsumerGroupRegistry(
             settings.consumer_groups,
@@ -203,7 +212,15 @@ class Broker:
             assignment_codec=assignment_codec,
             get_override=self.group_values.number,
         )
-        self.group_admin = GroupAdmin(self.groups, offsets, self._remove)
+        self.share_groups = ShareGroupRegistry(
+            settings.share_groups, self.groups, self.consumer_groups.context, self.group_values
+        )
+        self.share_partitions = SharePartitions(
+            positions, timers, self._now_ms, self.share_groups.limits
+        )
+        self.group_admin = GroupAdmin(
+            self.groups, offsets, self._remove, self.share_partitions.remove
+        )
         self.group_expiry = GroupExpiry(self.groups, offsets, self.cluster, self._remove)
 
     def attach(self, logs: PartitionLogs, journal: FactJournal) -> None:
@@ -211,6 +228,7 @@ class Broker:
         self.cluster.attach(logs)
         self.committed_offsets.attach(journal)
         self.subscriptions.attach(journal)
+        self.share_partitions.positions.attach(journal)
         self._restore_members(journal)
         self.pulsar_transactions.attach()
         self.transactions.attach(journal)
@@ -223,9 +241,13 @@ class Broker:
         membership.attach(journal)
         for name in membership:
             rows = membership.rows(name)
-            is_whole = GROUP in rows and len(rows) > 1  # or a crash took a part of the change
+            is_share = GROUP in rows and is_share_group(rows[GROUP])
+            # or a crash took a part of the change
+            is_whole = GROUP in rows and (is_share or len(rows) > 1)
             if not is_whole or len(groups) >= groups.settings.groups_max:
                 membership.forget(name)
+            elif is_share:
+                self.share_groups.restore(name, rows)
             elif is_consumer_group(rows[GROUP]):
                 self.consumer_groups.restore(name, rows)
             else:
@@ -309,6 +331,7 @@ class Broker:
             *self.transactions.table.snapshot(),
             *self.batch_commits.snapshot(),
             *self.subscriptions.snapshot(),
+            *self.share_partitions.positions.snapshot(),
             *self.producers.snapshot(self._now_ms(), self.cluster.durable_end),
             *self.producers.deduplication.snapshot(self._now_ms(), self.cluster.durable_end),
         ]
@@ -324,6 +347,7 @@ class Broker:
             BATCH_KEY: lambda _, value: self.batch_commits.load(value),
             PRODUCER_KEY: lambda _, value: self._load_mark(decode_mark(value)),
             SUBSCRIPTION_KEY: lambda _, value: self.subscriptions.load(value),
+            SHARE_KEY: lambda _, value: self.share_partitions.positions.load(value),
             SEQUENCE_KEY: lambda key, value: deduplication.load(key, value, exists),
         }
         ownership = self.cluster.ownership
@@ -359,6 +383,8 @@ class Broker:
                 self.producers.replay(mark)
         elif kind in SUBSCRIPTION_KINDS:
             self.subscriptions.replay(kind, payload)
+        elif kind in SHARE_KINDS:
+            self.share_partitions.positions.replay(kind, payload)
         else:
             raise CorruptLog(f"a fact of unknown kind {kind}")
 
@@ -402,6 +428,7 @@ class Broker:
         """Forget what is known of deleted partitions, in steps."""
         self.committed_offsets.drop(partition_ids)
         self.subscriptions.drop(partition_ids)
+        self.share_partitions.drop(partition_ids)
         self.registrations.drop(partition_ids)
         for count, partition_id in enumerate(partition_ids, 1):
             self.producers.drop(partition_id)

@@ -12,6 +12,7 @@ from trilogue.broker.cursors.committed_offsets import OffsetLimits
 from trilogue.broker.cursors.subscription_cursors import SubscriptionLimits
 from trilogue.broker.groups.classic.members import GroupSettings
 from trilogue.broker.groups.consumer.group import ConsumerGroupSettings
+from trilogue.broker.groups.share.group import ShareGroupSettings
 from trilogue.broker.producers.idempotence import ProducerLimits
 from trilogue.broker.settings.broker_values import LiveValue
 from trilogue.broker.settings.topic_settings import NODE_DEFAULTS
@@ -33,6 +34,7 @@ class BrokerSettings(msgspec.Struct, frozen=True):
     cluster: ClusterLimits = msgspec.field(default_factory=ClusterLimits)
     groups: GroupSettings = msgspec.field(default_factory=GroupSettings)
     consumer_groups: ConsumerGroupSettings = msgspec.field(default_factory=ConsumerGroupSettings)
+    share_groups: ShareGroupSettings = msgspec.field(default_factory=ShareGroupSettings)
     producers: ProducerLimits = msgspec.field(default_factory=ProducerLimits)
     committed_offsets: OffsetLimits = msgspec.field(default_factory=OffsetLimits)
     subscriptions: SubscriptionLimits = msgspec.field(default_factory=SubscriptionLimits)
@@ -43,7 +45,7 @@ class BrokerSettings(msgspec.Struct, frozen=True):
     def live_values(self, node_id: int) -> dict[str, LiveValue]:
         """Return a function per Kafka setting that returns its value; None is Kafka's default."""
         topic, groups = self.cluster.topic, self.groups
-        consumer = self.consumer_groups
+        consumer, share = self.consumer_groups, self.share_groups
         migration = {
             (True, True): "bidirectional",
             (True, False): "upgrade",
@@ -75,6 +77,13 @@ class BrokerSettings(msgspec.Struct, frozen=True):
             "group.consumer.max.size": consumer.size_max,
             "group.consumer.assignors": ASSIGNORS,
             "group.consumer.migration.policy": migration,
+            "group.share.session.timeout.ms": share.session_timeout_ms,
+            "group.share.heartbeat.interval.ms": share.heartbeat_interval_ms,
+            "group.share.max.size": share.size_max,
+            "group.share.delivery.count.limit": share.delivery_count_limit,
+            "group.share.record.lock.duration.ms": share.record_lock_ms,
+            "group.share.partition.max.record.locks": share.record_locks_max,
+            "group.share.max.share.sessions": share.sessions_max,
             **dict.fromkeys(WINDOWS, 1),  # one bucket of that size instead of many short windows
             **dict.fromkeys(WINDOW_SECONDS, max(1, round(self.quota_burst_s))),
             "offsets.topic.replication.factor": 1,

@@ -326,6 +326,10 @@ class GroupReadsTopic(InUse):
     """The group is subscribed to the topic, so its positions there stay."""
 
 
+class InvalidRecordState(BrokerError):
+    """A record of a share group that this member has not acquired, or no longer has."""
+
+
 # -- positions
 
 

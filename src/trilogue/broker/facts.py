@@ -26,6 +26,15 @@ broker/cursors/cursor_facts.py; all begin with u8 version 1 | u64 partition id |
     SUBSCRIPTION_PROPERTIES  ... properties
     properties =             u32 count | count x (u32 length, key | u32 length, value)
 
+Facts of share groups are in broker/cursors/share_facts.py; all begin as those of subscriptions do,
+with the group in place of the name:
+
+    SHARE_STARTED            ... i64 mark; nothing above it is done
+    SHARE_ACKED              ... i64 done until, or -1 | u32 count | count x (i64 start | i64 end) |
+                             delivered
+    SHARE_DELETED            ...
+    delivered =              u32 count | count x (i64 start | i64 end | u32 delivery count)
+
 At the flush cut the state that results from facts and entries is written to meta, one row for each
 position and producer that changed since the previous cut:
 
@@ -34,6 +43,9 @@ position and producer that changed since the previous cut:
     key  "s" | u64 partition id | name                     value  SUBSCRIPTION_CREATED, then
                                                            u32 count | count x i64 start |
                                                            count x i64 end
+    key  "h" | u64 partition id | group                    value  SHARE_STARTED, then u32 count |
+                                                           count x i64 start |
+                                                           count x i64 end | delivered
     key  "q" | u64 partition id | u64 producer key         value  broker/producers/deduplication.py
     key  "g" | name                                        value  GROUP_SAVED
     key  "m" | u16 length, group | member id               value  broker/groups/membership.py
@@ -66,6 +78,7 @@ GROUP_KEY = b"g"
 MEMBER_KEY = b"m"
 TRANSACTION_KEY = b"t"
 BATCH_KEY = b"b"
+SHARE_KEY = b"h"
 
 
 @unique
@@ -89,12 +102,16 @@ class FactKind(IntEnum):
     TRANSACTION_ACKED = 15
     BATCH_COMMITTED = 16
     GROUP_MEMBERS = 17
+    SHARE_STARTED = 24
+    SHARE_ACKED = 25
+    SHARE_DELETED = 26
 
 
 SUBSCRIPTION_KINDS = frozenset(
     range(FactKind.SUBSCRIPTION_CREATED, FactKind.SUBSCRIPTION_PROPERTIES + 1)
 )
 GROUP_KINDS = frozenset({FactKind.GROUP_SAVED, FactKind.GROUP_DELETED})
+SHARE_KINDS = frozenset(range(FactKind.SHARE_STARTED, FactKind.SHARE_DELETED + 1))
 TRANSACTION_KINDS = frozenset(range(FactKind.TRANSACTION_SAVED, FactKind.TRANSACTION_ACKED + 1))
 
 

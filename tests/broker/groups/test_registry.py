@@ -226,7 +226,7 @@ def test_of_groups_that_made_room_only_those_with_positions_are_remembered():
     """Names are free to make up: what is remembered of them must not outgrow the groups."""
     room = Room(groups_max=2, initial_delay_ms=0)
     positions = {"kept"}
-    room.groups._has_positions = positions.__contains__
+    room.groups.has_positions = positions.__contains__
     for name in ("kept", *map(str, range(5))):
         room.groups.leave(name, room.member(name))
 

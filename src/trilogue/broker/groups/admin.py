@@ -23,7 +23,7 @@ from trilogue.broker.errors import (
 )
 from trilogue.broker.facts import Protocol
 from trilogue.broker.groups.classic.states import GroupState
-from trilogue.broker.groups.group import CLASSIC, CONSUMER_PROTOCOL, Group
+from trilogue.broker.groups.group import CLASSIC, CONSUMER_PROTOCOL, SHARE, Group
 from trilogue.broker.groups.registry import GroupRegistry
 from trilogue.broker.names import TopicName
 from trilogue.broker.promise import Promise
@@ -44,11 +44,19 @@ class GroupListing(NamedTuple):
 
 
 class GroupAdmin:
-    """Lists, deletes. `remove(name, partition ids or None for all)` makes a removal durable."""
+    """Lists, deletes. `remove(name, partition ids or None for all)` makes a removal durable.
+
+    `remove_shares` does the same to the positions of a share group.
+    """
 
     def __init__(
-        self, groups: GroupRegistry, cursors: CommittedOffsets, remove: RemovePositions
+        self,
+        groups: GroupRegistry,
+        cursors: CommittedOffsets,
+        remove: RemovePositions,
+        remove_shares: RemovePositions,
     ) -> None:
+        self._remove_shares = remove_shares
         self._groups = groups
         self._cursors = cursors
         self._remove = remove
@@ -80,10 +88,12 @@ class GroupAdmin:
 
     def delete(self, name: str) -> Promise[None]:
         """Forget a group and all its positions; UnknownGroup, GroupNotEmpty."""
-        group = self.known(name).group
-        if group is not None and not group.is_empty:
+        known = self.known(name)
+        if known.group is not None and not known.group.is_empty:
             raise GroupNotEmpty(f"group {name} has members")
         promise = self._remove(name, None)
+        if known.type == SHARE:  # durable after the other removal
+            promise = self._remove_shares(name, None)
         self._groups.drop(name)
         return promise
 
@@ -98,6 +108,8 @@ class GroupAdmin:
             raise InvalidGroupName("a group needs a name")
         known = self.known(name)
         group = known.group
+        if known.type == SHARE:
+            raise UnknownGroup(f"group {name} is a share group, which has no committed offsets")
         if group is None or group.is_empty:
             return
         if known.protocol_type != CONSUMER_PROTOCOL:

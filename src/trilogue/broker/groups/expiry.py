@@ -13,7 +13,7 @@ are of another protocol type. A client may have set how long a commit is to be k
 Unlike Kafka, which counts from when the group became empty alone, what is committed to an empty
 group later (by an administrator, or a reader assigned by hand) is kept from then on.
 
-Durable cursors of other protocols never expire here.
+Positions of share groups and durable cursors of other protocols never expire here.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class GroupExpiry:
         names = dict.fromkeys(group.name for group in self._groups)
         names.update(dict.fromkeys(self._groups.records.names()))
         for number, name in enumerate(names, 1):
-            if not self._cursors.positions(KAFKA, name) and _over(self._groups.find_group(name)):
+            if not self._groups.has_positions(name) and _over(self._groups.find_group(name)):
                 self._groups.drop(name)
             if number % AT_ONCE == 0:
                 yield 0

@@ -1,8 +1,9 @@
-"""The interface of a Kafka group of either kind, as the gateway and the registry know it.
+"""The interface of a Kafka group of any kind, as the gateway and the registry know it.
 
 Members of a classic group compute the assignment themselves (broker/groups/classic/group.py); those
 of a consumer group get theirs from the broker (KIP-848). A consumer group may have members that
-speak the classic protocol, so the requests of classic members are part of the interface.
+speak the classic protocol, so the requests of classic members are part of the interface. A share
+group (KIP-932) refuses them.
 
 The subscription of a classic member is opaque bytes here (Kafka's `Subscription`). The broker has
 a decoder that it got at construction; without one the topics of classic members are unknown.
@@ -18,7 +19,8 @@ from trilogue.broker.groups.classic.members import JoinRequest, JoinResult, Sync
 from trilogue.broker.names import TopicName
 from trilogue.broker.promise import Promise
 
-CLASSIC, CONSUMER = "classic", "consumer"  # kinds of groups, as administration tools show them
+# kinds of groups, as administration tools show them
+CLASSIC, CONSUMER, SHARE = "classic", "consumer", "share"
 CONSUMER_PROTOCOL = "consumer"  # the protocol type of groups whose members read topics
 
 
@@ -41,7 +43,7 @@ def no_subscription(_: bytes) -> MemberSubscription | None:
 
 
 class Group(Port):
-    """A group of either kind. Everything after `forget` serves requests of its members.
+    """A group of any kind. Everything after `forget` serves requests of its members.
 
     Each call raises (or its promise is broken with) what the member must know: UnknownMember,
     FencedInstance, IllegalGeneration, RebalanceInProgress, InconsistentProtocol...
@@ -53,7 +55,7 @@ class Group(Port):
 
     @property
     def type(self) -> str:
-        """CLASSIC or CONSUMER."""
+        """CLASSIC, CONSUMER or SHARE."""
 
     @property
     def state_name(self) -> str:

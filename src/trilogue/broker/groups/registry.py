@@ -1,4 +1,4 @@
-"""The registry of Kafka groups, classic and KIP-848, by name: creation, replacement, removal.
+"""The registry of Kafka groups of all kinds, by name: creation, replacement, removal.
 
 Members are stored as facts (membership.py): after a restart they go on as if nothing had happened,
 and have a session timeout from then on to show life. Groups without members are kept while there is
@@ -18,7 +18,9 @@ from trilogue.broker.errors import (
     BrokerError,
     GroupUnavailable,
     IllegalGeneration,
+    InconsistentProtocol,
     InvalidGroupName,
+    UnknownGroup,
     UnknownMember,
 )
 from trilogue.broker.groups.classic.group import ClassicGroup
@@ -39,6 +41,7 @@ from trilogue.broker.groups.classic.records import (
 )
 from trilogue.broker.groups.group import (
     CLASSIC,
+    SHARE,
     DecodeSubscription,
     Group,
     no_subscription,
@@ -68,7 +71,7 @@ class GroupRegistry:
         self.records = GroupRecords(now_ms)
         self.membership = Membership()
         self.initial_delays = InitialDelays()
-        self._has_positions = has_positions
+        self.has_positions = has_positions
         self._groups: dict[str, Group] = {}
         self._idle: OrderedDict[str, Group] = OrderedDict()
 
@@ -82,6 +85,18 @@ class GroupRegistry:
     def find_group(self, name: str) -> Group | None:
         """Return a group if it is known."""
         return self._groups.get(name)
+
+    def is_free(self, name: str, type_: str) -> bool:
+        """Whether a group of this kind may have the name: no group of a kind that stays has it.
+
+        A share group keeps its name from the others, also without members.
+        """
+        group, record = self._groups.get(name), self.records.get(name)
+        held = group.type if group is not None else record.type if record is not None else None
+        if type_ != SHARE:
+            return held != SHARE
+        is_empty = group is None or group.is_empty
+        return held in {None, SHARE} or (held == CLASSIC and is_empty)
 
     # -- which group stands under a name
 
@@ -142,6 +157,8 @@ class GroupRegistry:
     def join(self, request: JoinRequest) -> Promise[JoinResult]:
         """Become or stay a member of a group, which is made when it is new."""
         try:
+            if not self.is_free(request.group, CLASSIC):
+                raise InconsistentProtocol(f"group {request.group} is a share group")
             group = self._groups.get(request.group)
             if group is None or (group.type != CLASSIC and group.is_empty):
                 group = self.classic(request.group)
@@ -199,8 +216,10 @@ class GroupRegistry:
         group = self._groups.get(name)
         if group is not None:
             group.check_commit(member_id, generation, instance_id)
+        elif not self.is_free(name, CLASSIC):
+            raise UnknownGroup(f"group {name} is a share group, which has no committed offsets")
         elif generation >= 0:
-            if self.records.get(name) is not None or self._has_positions(name):
+            if self.records.get(name) is not None or self.has_positions(name):
                 raise UnknownMember("the group has no members")
             raise IllegalGeneration("the group has no generation")
 
@@ -266,5 +285,7 @@ class GroupRegistry:
             forgotten, group = self._idle.popitem(last=False)
             group.forget()
             del self._groups[forgotten]
-            if not self._has_positions(forgotten):
-                self.records.forget(forgotten)  # or invented names would fill the memory
+            if not self.has_positions(forgotten):
+                # or invented names would fill the memory
+                self.records.forget(forgotten)
+                self.membership.forget(forgotten)

@@ -17,6 +17,7 @@ from typing import Unpack
 from msgspec.structs import replace
 
 from trilogue.broker.settings.broker_table_fixed import PARTS
+from trilogue.broker.settings.offset_reset import check_offset_reset
 from trilogue.broker.settings.setting import Accepted, Effect, Scope, Setting
 from trilogue.broker.settings.topic_table import TABLE as TOPICS
 from trilogue.broker.settings.values import Kind
@@ -79,6 +80,27 @@ def _fixed_rows(why: str, text: str) -> list[Setting]:
 
 
 _OUR_GROUPS = "how KIP-848 groups are kept"
+_SHARE_GROUPS = "how share groups are kept; settings of a group override some"
+_SHARE_ROWS = (
+    ("assignors", Kind.LIST, "simple"),
+    ("delivery.count.limit", Kind.INT, "5"),
+    ("min.delivery.count.limit", Kind.INT, "2"),
+    ("max.delivery.count.limit", Kind.INT, "10"),
+    ("heartbeat.interval.ms", Kind.INT, "5000"),
+    ("min.heartbeat.interval.ms", Kind.INT, "5000"),
+    ("max.heartbeat.interval.ms", Kind.INT, "15000"),
+    ("session.timeout.ms", Kind.INT, "45000"),
+    ("min.session.timeout.ms", Kind.INT, "45000"),
+    ("max.session.timeout.ms", Kind.INT, "60000"),
+    ("record.lock.duration.ms", Kind.INT, "30000"),
+    ("min.record.lock.duration.ms", Kind.INT, "15000"),
+    ("max.record.lock.duration.ms", Kind.INT, "60000"),
+    ("partition.max.record.locks", Kind.INT, "2000"),
+    ("min.partition.max.record.locks", Kind.INT, "100"),
+    ("max.partition.max.record.locks", Kind.INT, "4000"),
+    ("max.share.sessions", Kind.INT, "2000"),
+    ("max.size", Kind.INT, "200"),
+)
 
 BROKER: dict[str, Setting] = {
     row.key: row
@@ -206,6 +228,10 @@ BROKER: dict[str, Setting] = {
             _OUR_GROUPS,
         ),
         _read_only("group.consumer.migration.policy", Kind.STRING, "bidirectional", _OUR_GROUPS),
+        *(
+            _read_only(f"group.share.{key}", kind, default, _SHARE_GROUPS)
+            for key, kind, default in _SHARE_ROWS
+        ),
         _read_only(
             "offsets.topic.replication.factor", Kind.SHORT, "3",
             "positions are durable in one copy",
@@ -237,6 +263,45 @@ GROUPS: dict[str, Setting] = {
         _dynamic(
             "consumer.heartbeat.interval.ms", Kind.INT, "5000",
             "How often a member of a KIP-848 group sends a heartbeat.", minimum=1,
+            scope=Scope.GROUP,
+        ),
+        _dynamic(
+            "share.session.timeout.ms", Kind.INT, "45000",
+            "How long a member of a share group may be silent.", minimum=1, scope=Scope.GROUP,
+        ),
+        _dynamic(
+            "share.heartbeat.interval.ms", Kind.INT, "5000",
+            "How often a member of a share group sends a heartbeat.", minimum=1,
+            scope=Scope.GROUP,
+        ),
+        _dynamic(
+            "share.record.lock.duration.ms", Kind.INT, "30000",
+            "How long a record that a member acquired is locked for it.", minimum=1,
+            scope=Scope.GROUP,
+        ),
+        _dynamic(
+            "share.delivery.count.limit", Kind.INT, "5",
+            "How often a record is delivered at most.", minimum=1, scope=Scope.GROUP,
+        ),
+        _dynamic(
+            "share.partition.max.record.locks", Kind.INT, "2000",
+            "With so many records of a partition in flight no new ones are acquired.",
+            minimum=1, scope=Scope.GROUP,
+        ),
+        _dynamic(
+            "share.auto.offset.reset", Kind.STRING, "latest",
+            "Where a share group begins to read a partition: `latest`, `earliest`, or "
+            "`by_duration:` with a duration in ISO 8601.",
+            rule=check_offset_reset, scope=Scope.GROUP,
+        ),
+        _dynamic(
+            "share.isolation.level", Kind.STRING, "read_uncommitted",
+            "Whether a share group reads records of transactions before they are committed.",
+            choices=("read_committed", "read_uncommitted"), scope=Scope.GROUP,
+        ),
+        _dynamic(
+            "share.renew.acknowledge.enable", Kind.BOOLEAN, "true",
+            "Whether members of a share group may renew the locks of records.",
             scope=Scope.GROUP,
         ),
     )

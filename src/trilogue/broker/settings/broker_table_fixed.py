@@ -248,21 +248,9 @@ long metrics.sample.window.ms 30000
 """,
     ),
     (
-        "share groups are not served",
+        "all groups together have one limit",
         """
-int group.share.delivery.count.limit 5
-int group.share.heartbeat.interval.ms 5000
 short group.share.max.groups 10
-int group.share.max.heartbeat.interval.ms 15000
-int group.share.max.record.lock.duration.ms 60000
-int group.share.max.session.timeout.ms 60000
-short group.share.max.size 200
-int group.share.min.heartbeat.interval.ms 5000
-int group.share.min.record.lock.duration.ms 15000
-int group.share.min.session.timeout.ms 45000
-int group.share.partition.max.record.locks 200
-int group.share.record.lock.duration.ms 30000
-int group.share.session.timeout.ms 45000
 """,
     ),
     (

@@ -130,7 +130,7 @@ class BrokerValues:
 
 
 class GroupValues:
-    """The overrides of single consumer groups (KIP-848)."""
+    """The overrides of single consumer groups (KIP-848) and share groups (KIP-932)."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self.listeners: list[Callable[[str], None]] = []  # called with the group's name
@@ -149,6 +149,10 @@ class GroupValues:
         """Return a group's override of a number; None: the broker's `group.` setting holds."""
         text = self._overrides.get(group).get(key)
         return None if text is None else int(text)
+
+    def text(self, group: str, key: str) -> str:
+        """Return the value of a setting that only groups have: the override, or its default."""
+        return self._overrides.get(group).get(key) or GROUPS[key].default
 
     def pending_change(self, group: str) -> Promise[None] | None:
         """Return the promise of a change that is being recorded, if there is one."""

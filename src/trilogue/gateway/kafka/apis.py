@@ -325,6 +325,47 @@ TABLE: tuple[ApiSpec, ...] = (
         elements_max=FETCHED,
     ),
     ApiSpec(
+        76, (1, 1), "groups.share:handle_share_group_heartbeat", GROUP, READ, elements_max=MANY
+    ),
+    ApiSpec(
+        77,
+        (1, 1),
+        "groups.describe_share_groups:handle_share_group_describe",
+        GROUP,
+        DESCRIBE,
+        elements_max=FETCHED,
+        encode_in_thread=True,
+    ),
+    ApiSpec(78, (1, 2), "share.fetch:handle_share_fetch", GROUP, READ, elements_max=FETCHED),
+    ApiSpec(
+        79, (1, 2), "share.acknowledge:handle_share_acknowledge", GROUP, READ, elements_max=FETCHED
+    ),
+    ApiSpec(
+        90,
+        (0, 1),
+        "groups.share_offsets:handle_describe_share_group_offsets",
+        GROUP,
+        DESCRIBE,
+        elements_max=FETCHED,
+        encode_in_thread=True,
+    ),
+    ApiSpec(
+        91,
+        (0, 0),
+        "groups.share_offsets:handle_alter_share_group_offsets",
+        GROUP,
+        READ,
+        elements_max=FETCHED,
+    ),
+    ApiSpec(
+        92,
+        (0, 0),
+        "groups.share_offsets:handle_delete_share_group_offsets",
+        GROUP,
+        DELETE,
+        elements_max=FETCHED,
+    ),
+    ApiSpec(
         20_001,
         (0, 0),
         "transactions.commit_transactions:handle_commit_transactions",

@@ -440,6 +440,8 @@ class KafkaConnection(ClientConnection):
             self.gateway.authenticator.remove_session(self.login.principal, self)
             self._leave_token()
         super().closed()
+        for release in list(self.closing.values()):
+            release()
         self._replies.close()
         del self.frame, self.end_iteration, self._fast_path, self._replies  # they refer to this
 

@@ -40,6 +40,7 @@ from trilogue.gateway.dependencies import GatewayDependencies, ProtocolGateway
 from trilogue.gateway.kafka.fetch.sessions import FetchSessionCache
 from trilogue.gateway.kafka.metadata.encoded_topics import EncodedTopics
 from trilogue.gateway.kafka.quotas.metering import Metering
+from trilogue.gateway.kafka.share.sessions import ShareSessionCache
 from trilogue.gateway.listener_security import ListenerSecurity
 from trilogue.gateway.reply_queue import PipelinedConnection
 from trilogue.gateway.reply_slots import ReplySlot
@@ -103,9 +104,17 @@ class GatewayContext(ProtocolGateway):
         self.fetch_sessions = FetchSessionCache(
             sessions_max=settings.fetch_sessions_max, bytes_max=settings.fetch_sessions_bytes_max
         )
+        self.share_sessions = ShareSessionCache(
+            self.broker.share_partitions.release_member,
+            sessions_max=self.broker.share_groups.settings.sessions_max,
+        )
         self.controller_epoch = self.broker.cluster.node_epoch  # the highest that was sent
         self._topics: dict[str, Topic] = {}
         self._generation = 0  # of the cluster, when the names were cached
+
+    async def in_executor(self, work: Callable[[], R]) -> R:
+        """Run work in the executor and return its result."""
+        return await self.loop.run_in_executor(self.executor, work)
 
     def topic(self, spelled: str) -> Topic:
         """Return the topic with this Kafka name; raises UnknownTopic or InvalidName.
@@ -149,6 +158,7 @@ class ClientConnection(PipelinedConnection):
 
     def __init__(self) -> None:
         super().__init__()
+        self.closing: dict[object, Callable[[], None]] = {}  # called when the client has gone
         self.dispatch_limiters: dict[int, SubscriptionLimiter] = {}  # by partition id
 
     def require_metering(self) -> Metering:

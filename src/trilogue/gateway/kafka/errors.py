@@ -103,6 +103,7 @@ CODES: dict[type[BaseException], ErrorCode] = {
     broker.GroupUnavailable: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     broker.GroupNotEmpty: ErrorCode.NON_EMPTY_GROUP,
     broker.GroupReadsTopic: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
+    broker.InvalidRecordState: ErrorCode.INVALID_RECORD_STATE,
     # positions
     broker.MetadataTooLarge: ErrorCode.OFFSET_METADATA_TOO_LARGE,
     broker.TooManyPositions: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,

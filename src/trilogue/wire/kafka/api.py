@@ -76,6 +76,13 @@ NAMES: dict[int, tuple[str, str]] = {
     72: ("PushTelemetry", "cluster.telemetry"),
     74: ("ListConfigResources", "configs.list_resources"),
     75: ("DescribeTopicPartitions", "metadata.topic_partitions"),
+    76: ("ShareGroupHeartbeat", "groups.share"),
+    77: ("ShareGroupDescribe", "groups.describe_share_groups"),
+    78: ("ShareFetch", "share.fetch"),
+    79: ("ShareAcknowledge", "share.acknowledge"),
+    90: ("DescribeShareGroupOffsets", "groups.share_offsets"),
+    91: ("AlterShareGroupOffsets", "groups.share_offsets"),
+    92: ("DeleteShareGroupOffsets", "groups.share_offsets"),
     20001: ("CommitTransactions", "transactions.commit_transactions"),
     20002: ("DescribeCommittedBatch", "transactions.commit_transactions"),
 }

@@ -98,6 +98,8 @@ class ConsumerGroupRegistry:
             raise UnknownMember(
                 f"member {heartbeat.member_id} is not a member of group {heartbeat.group}"
             )
+        if not self._groups.is_free(heartbeat.group, CONSUMER):
+            raise UnknownGroup(f"group {heartbeat.group} is not a consumer group")
         group = self._make_group(heartbeat.group)
         if isinstance(found, ClassicGroup) and not found.is_empty:
             self._check_upgrade(found)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from trilogue.broker.access.authorizer import CLUSTER
 from trilogue.gateway.kafka.context import RequestContext
 from trilogue.gateway.kafka.errors import CLUSTER_DENIED
-from trilogue.gateway.kafka.metadata.api_versions import GROUPS_NOW, TRANSACTIONS_NOW
+from trilogue.gateway.kafka.metadata.api_versions import FINALIZED
 from trilogue.wire.kafka.cluster.features import (
     FeatureUpdateKey,
     UpdatableFeatureResult,
@@ -21,7 +21,7 @@ from trilogue.wire.kafka.cluster.features import (
 )
 from trilogue.wire.kafka.errors import ErrorCode
 
-LEVELS = {each.name: each.max_version_level for each in (GROUPS_NOW, TRANSACTIONS_NOW)}
+LEVELS = {each.name: each.max_version_level for each in FINALIZED}
 
 
 def handle_update_features(

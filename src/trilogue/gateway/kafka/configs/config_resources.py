@@ -196,7 +196,7 @@ def check_node(context: RequestContext, name: str) -> None:
 
 
 class GroupConfigs:
-    """Settings of KIP-848 groups, which need not exist yet."""
+    """Settings of KIP-848 groups and share groups, which need not exist yet."""
 
     def describe(
         self, context: RequestContext, name: str, keys: ConfigKeys, request: DescribeConfigsRequest
@@ -205,7 +205,7 @@ class GroupConfigs:
         _check_group(context, name)
         overrides, entries = context.broker.group_values.overrides(name), []
         for row in select_settings(GROUPS, keys):
-            every = broker_synonyms(context.broker.values, f"group.{row.key}")
+            every = _group_defaults(context, row)
             if row.key in overrides:
                 every.insert(0, (row.key, overrides[row.key], Source.GROUP))
             entries.append(describe_entry(row, every[0][1], every[0][2], every, request))
@@ -221,7 +221,7 @@ class GroupConfigs:
             await wait_for(context, pending)
         after = groups.check(name, changes, replace=replace)
         for key, value in after.items():
-            _check_bounds(context, key, int(value))
+            _check_bounds(context, key, value)
         return lambda: start_change(context, groups.plan_alter(name, after))
 
 
@@ -232,12 +232,19 @@ def _check_group(context: RequestContext, name: str) -> None:
         raise AccessDenied(context.operation, Resource(ResourceKind.GROUP, name))
 
 
-def _check_bounds(context: RequestContext, key: str, value: int) -> None:
+def _group_defaults(context: RequestContext, row: Setting) -> list[tuple[str, str, Source]]:
+    """Return the values that hold without an override: the broker's, if it has such a setting."""
+    if f"group.{row.key}" in BROKER:
+        return broker_synonyms(context.broker.values, f"group.{row.key}")
+    return [(row.key, row.default, Source.DEFAULT)]
+
+
+def _check_bounds(context: RequestContext, key: str, value: str) -> None:
     """Raise InvalidSetting outside the bounds that the broker's settings give."""
-    message = key.removeprefix("consumer.")
-    low, high = (
-        int(context.broker.values.value(f"group.consumer.{bound}.{message}") or 0)
-        for bound in ("min", "max")
-    )
-    if not low <= value <= high:
+    kind, _, name = key.partition(".")
+    bounds = [f"group.{kind}.{bound}.{name}" for bound in ("min", "max")]
+    if bounds[0] not in BROKER:
+        return
+    low, high = (int(context.broker.values.value(bound) or 0) for bound in bounds)
+    if not low <= int(value) <= high:
         raise InvalidSetting(f"{key}: {low} to {high} are possible")

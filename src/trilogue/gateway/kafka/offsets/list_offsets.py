@@ -204,16 +204,15 @@ async def _search(
 ) -> ListOffsetsResponse:
     response = found if isinstance(found, ListOffsetsResponse) else await found
 
-    async def in_executor(work: Callable[[], T]) -> T:
-        return await context.gateway.loop.run_in_executor(context.gateway.executor, work)
-
     for count, (result, plog, wanted, is_committed) in enumerate(searches, 1):
         if count % PARTITIONS_PER_STEP == 0:
             await asyncio.sleep(0)
         try:
             timestamp = plog.max_timestamp if wanted == LARGEST_TIME else wanted
             found_at = (
-                NO_OFFSET if timestamp < 0 else await _find_timestamp(plog, timestamp, in_executor)
+                NO_OFFSET
+                if timestamp < 0
+                else await find_timestamp(plog, timestamp, context.gateway.in_executor)
             )
             if is_committed and found_at.offset >= plog.stable_end:
                 found_at = NO_OFFSET
@@ -223,7 +222,7 @@ async def _search(
     return response
 
 
-async def _find_timestamp(
+async def find_timestamp(
     plog: PartitionLog,
     timestamp: int,
     in_executor: Callable[[Callable[[], Any]], Coroutine[Any, Any, Any]],

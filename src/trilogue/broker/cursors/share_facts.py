@@ -1,0 +1,180 @@
+"""Facts about the positions of share groups, and their snapshots (formats: broker/facts.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final, NamedTuple
+
+from trilogue.broker.cursors.position import Position, PositionKey
+from trilogue.broker.facts import SHARE_KEY, VERSION, ByteReader, Protocol
+
+RANGES_IN_FACT: Final = 40_000  # of 20 bytes at most, below the size of a fact
+NOTHING_BELOW: Final = -1  # a SHARE_ACKED that moves no mark
+
+_HEAD: Final = Struct(">BQH")
+_OFFSET: Final = Struct(">q")
+_COUNT: Final = Struct(">I")
+_RANGE: Final = Struct(">qq")
+_DELIVERED: Final = Struct(">qqI")
+_KEY: Final = Struct(">cQ")
+
+Ranges = Sequence[tuple[int, int]]
+
+
+class Delivered(NamedTuple):
+    """Offsets that are not acknowledged, and how often they were delivered."""
+
+    start: int
+    end: int
+    deliveries: int
+
+
+class AckFact(NamedTuple):
+    """What one SHARE_ACKED contains."""
+
+    key: PositionKey
+    until: int  # everything below is done; or NOTHING_BELOW
+    done: Ranges  # acknowledged, rejected, or delivered too often
+    released: Sequence[Delivered]
+
+
+class SharePosition(Position):
+    """The position of a share group in a partition, and how often records were delivered.
+
+    Offsets of the position are done: acknowledged, or never delivered again. `delivered` has counts
+    of offsets above the mark that were given back, as they are durable.
+    """
+
+    __slots__ = ("delivered", "gone", "key")
+
+    def __init__(self, key: PositionKey, mark: int) -> None:
+        super().__init__(mark)
+        self.key = key
+        self.delivered: list[Delivered] = []  # sorted, without overlaps
+        self.gone = False  # deleted, perhaps with its partition
+
+    def count_deliveries(self, released: Sequence[Delivered]) -> None:
+        """Take over the counts of offsets that were given back."""
+        for each in released:
+            self._cut(each.start, each.end)
+            self.delivered.append(each)
+        self.delivered.sort()
+
+    def forget_deliveries(self, done: Ranges) -> None:
+        """Forget the counts of offsets that are done, and of those below the mark."""
+        if not self.delivered:
+            return
+        for start, end in done:
+            self._cut(start, end)
+        if self.delivered and self.delivered[0].start < self.mark:
+            self._cut(self.delivered[0].start, self.mark)
+        self.delivered.sort()
+
+    def reset(self, mark: int) -> None:
+        """Begin again at an offset."""
+        super().reset(mark)
+        self.delivered.clear()
+
+    def _cut(self, start: int, end: int) -> None:
+        """Remove the counts of a range; the rest is not sorted afterwards."""
+        kept: list[Delivered] = []
+        for each in self.delivered:
+            if each.end <= start or end <= each.start:
+                kept.append(each)
+                continue
+            if each.start < start:
+                kept.append(each._replace(end=start))
+            if end < each.end:
+                kept.append(each._replace(start=end))
+        self.delivered = kept
+
+
+def share_key(partition_id: int, group: str) -> PositionKey:
+    """Return the key of a share group's position."""
+    return PositionKey(Protocol.KAFKA, group, partition_id)
+
+
+def snapshot_key(key: PositionKey) -> bytes:
+    """Return the key of a position's snapshot row."""
+    return _KEY.pack(SHARE_KEY, key.partition_id) + key.name.encode()
+
+
+def encode_started(key: PositionKey, mark: int) -> bytes:
+    """Encode a SHARE_STARTED."""
+    return _head(key) + _OFFSET.pack(mark)
+
+
+def decode_started(payload: bytes) -> SharePosition:
+    """Decode a SHARE_STARTED; CorruptLog."""
+    with ByteReader("SHARE_STARTED", payload) as reader:
+        key = _read_head(reader)
+        return SharePosition(key, *reader.read_struct(_OFFSET))
+
+
+def encode_removal(key: PositionKey) -> bytes:
+    """Encode a SHARE_DELETED."""
+    return _head(key)
+
+
+def decode_removal(payload: bytes) -> PositionKey:
+    """Decode a SHARE_DELETED; CorruptLog."""
+    with ByteReader("SHARE_DELETED", payload) as reader:
+        return _read_head(reader)
+
+
+def encode_acked(fact: AckFact) -> bytes:
+    """Encode a SHARE_ACKED of at most RANGES_IN_FACT ranges."""
+    parts = [_head(fact.key), _OFFSET.pack(fact.until), _COUNT.pack(len(fact.done))]
+    parts += [_RANGE.pack(*each) for each in fact.done]
+    return b"".join(parts) + _encode_delivered(fact.released)
+
+
+def decode_acked(payload: bytes) -> AckFact:
+    """Decode a SHARE_ACKED; CorruptLog."""
+    with ByteReader("SHARE_ACKED", payload) as reader:
+        key = _read_head(reader)
+        (until,) = reader.read_struct(_OFFSET)
+        (count,) = reader.read_struct(_COUNT)
+        packed = reader.read_bytes(count * _RANGE.size)
+        done = [(start, end) for start, end in _RANGE.iter_unpack(packed)]
+        return AckFact(key, until, done, _read_delivered(reader))
+
+
+def encode_snapshot(position: SharePosition, ranges_max: int) -> bytes:
+    """Encode the snapshot of a position, with its lowest ranges."""
+    packed = position.pack_ranges(ranges_max)
+    head = encode_started(position.key, position.mark) + _COUNT.pack(len(packed) // _RANGE.size)
+    return head + packed + _encode_delivered(position.delivered[:ranges_max])
+
+
+def decode_snapshot(payload: bytes) -> SharePosition:
+    """Decode the snapshot of a position; CorruptLog."""
+    with ByteReader("share group's snapshot", payload) as reader:
+        key = _read_head(reader)
+        position = SharePosition(key, *reader.read_struct(_OFFSET))
+        (count,) = reader.read_struct(_COUNT)
+        position.unpack_ranges(reader.read_bytes(count * _RANGE.size))
+        position.delivered = _read_delivered(reader)
+        return position
+
+
+def _head(key: PositionKey) -> bytes:
+    name = key.name.encode()
+    return _HEAD.pack(VERSION, key.partition_id, len(name)) + name
+
+
+def _read_head(reader: ByteReader) -> PositionKey:
+    version, partition_id, name_size = reader.read_struct(_HEAD)
+    reader.check_version(version)
+    return share_key(partition_id, reader.read_text(name_size))
+
+
+def _encode_delivered(delivered: Sequence[Delivered]) -> bytes:
+    return _COUNT.pack(len(delivered)) + b"".join(_DELIVERED.pack(*each) for each in delivered)
+
+
+def _read_delivered(reader: ByteReader) -> list[Delivered]:
+    (count,) = reader.read_struct(_COUNT)
+    packed = reader.read_bytes(count * _DELIVERED.size)
+    return [Delivered(*each) for each in _DELIVERED.iter_unpack(packed)]

@@ -1,0 +1,99 @@
+"""ShareGroupDescribe v1: state and members of share groups (KIP-932).
+
+A group of another kind, or none, is 69. A topic that the client may not describe hides the whole
+group (29), as in Kafka.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from trilogue.broker.access.authorizer import Operation, ResourceKind
+from trilogue.broker.errors import BrokerError
+from trilogue.broker.groups.share.assignor import SIMPLE
+from trilogue.broker.groups.share.members import ShareGroupMember
+from trilogue.broker.names import TopicName, format_kafka
+from trilogue.gateway.kafka.authorized_operations import authorized_operations
+from trilogue.gateway.kafka.context import RequestContext
+from trilogue.gateway.kafka.errors import to_error_code
+from trilogue.wire.kafka.errors import ErrorCode
+from trilogue.wire.kafka.groups.describe_share_groups import (
+    DescribedShareAssignment,
+    DescribedShareGroup,
+    DescribedShareGroupMember,
+    DescribedShareTopicPartitions,
+    ShareGroupDescribeRequest,
+    ShareGroupDescribeResponse,
+)
+
+YIELD_EVERY = 100  # members per loop iteration
+
+
+async def handle_share_group_describe(
+    context: RequestContext, request: ShareGroupDescribeRequest
+) -> ShareGroupDescribeResponse:
+    """Describe each requested group once."""
+    response = ShareGroupDescribeResponse()
+    work = 0
+    for name in dict.fromkeys(request.group_ids):
+        group = _describe_group(context, name)
+        if request.include_authorized_operations and not group.error_code:
+            group.authorized_operations = authorized_operations(context, ResourceKind.GROUP, name)
+        response.groups.append(group)
+        work += 1 + len(group.members)
+        if work >= YIELD_EVERY:
+            work = 0
+            await asyncio.sleep(0)
+    return response
+
+
+def _describe_group(context: RequestContext, name: str) -> DescribedShareGroup:
+    if code := context.group_refusal(name):
+        return _error_group(name, code)
+    if not name:
+        return _error_group(name, ErrorCode.INVALID_GROUP_ID)
+    try:
+        group = context.broker.share_groups.find_group(name)
+    except BrokerError as refusal:
+        return _error_group(name, to_error_code(refusal), str(refusal))
+    names = {seen.topic_id: topic for topic, seen in group.subscribed.view.items()}
+    for topic in names.values():
+        if not context.is_allowed_to(Operation.DESCRIBE, ResourceKind.TOPIC, topic):
+            return _error_group(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    return DescribedShareGroup(
+        group_id=name,
+        group_state=group.state_name,
+        group_epoch=group.epoch,
+        assignment_epoch=group.target_epoch,
+        assignor_name=SIMPLE,
+        members=[_describe_member(member, names) for member in group],
+    )
+
+
+def _error_group(name: str, code: ErrorCode, text: str | None = None) -> DescribedShareGroup:
+    return DescribedShareGroup(error_code=code, error_message=text, group_id=name)
+
+
+def _describe_member(
+    member: ShareGroupMember, names: Mapping[bytes, TopicName]
+) -> DescribedShareGroupMember:
+    return DescribedShareGroupMember(
+        member_id=member.member_id,
+        rack_id=member.rack,
+        member_epoch=member.epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=sorted(map(format_kafka, member.topics)),
+        assignment=DescribedShareAssignment(
+            topic_partitions=[
+                DescribedShareTopicPartitions(
+                    topic_id=topic_id,
+                    topic_name=format_kafka(names[topic_id]),
+                    partitions=sorted(indexes),
+                )
+                for topic_id, indexes in member.assigned.items()
+                if topic_id in names
+            ]
+        ),
+    )
