@@ -30,7 +30,7 @@ class Delivered(NamedTuple):
     deliveries: int
 
 
-class AckFact(NamedTuple):
+class ShareAckFact(NamedTuple):
     """What one SHARE_ACKED contains."""
 
     key: PositionKey
@@ -123,14 +123,14 @@ def decode_removal(payload: bytes) -> PositionKey:
         return _read_head(reader)
 
 
-def encode_acked(fact: AckFact) -> bytes:
+def encode_acked(fact: ShareAckFact) -> bytes:
     """Encode a SHARE_ACKED of at most RANGES_IN_FACT ranges."""
     parts = [_head(fact.key), _OFFSET.pack(fact.until), _COUNT.pack(len(fact.done))]
     parts += [_RANGE.pack(*each) for each in fact.done]
     return b"".join(parts) + _encode_delivered(fact.released)
 
 
-def decode_acked(payload: bytes) -> AckFact:
+def decode_acked(payload: bytes) -> ShareAckFact:
     """Decode a SHARE_ACKED; CorruptLog."""
     with ByteReader("SHARE_ACKED", payload) as reader:
         key = _read_head(reader)
@@ -138,7 +138,7 @@ def decode_acked(payload: bytes) -> AckFact:
         (count,) = reader.read_struct(_COUNT)
         packed = reader.read_bytes(count * _RANGE.size)
         done = [(start, end) for start, end in _RANGE.iter_unpack(packed)]
-        return AckFact(key, until, done, _read_delivered(reader))
+        return ShareAckFact(key, until, done, _read_delivered(reader))
 
 
 def encode_snapshot(position: SharePosition, ranges_max: int) -> bytes:

@@ -25,9 +25,9 @@ from trilogue.broker.cursors.position_store import Fact, PositionStore
 from trilogue.broker.cursors.share_facts import (
     NOTHING_BELOW,
     RANGES_IN_FACT,
-    AckFact,
     Delivered,
     Ranges,
+    ShareAckFact,
     SharePosition,
     decode_acked,
     decode_removal,
@@ -111,7 +111,7 @@ class SharePositions:
         while left_done or left_released:
             some = left_done[:RANGES_IN_FACT]
             back = left_released[: RANGES_IN_FACT - len(some)]
-            fact = AckFact(key, NOTHING_BELOW, some, back)
+            fact = ShareAckFact(key, NOTHING_BELOW, some, back)
             self._store.add_fact(FactKind.SHARE_ACKED, encode_acked(fact))
             self._apply_ack(position, fact)
             del left_done[: len(some)], left_released[: len(back)]
@@ -182,7 +182,7 @@ class SharePositions:
             self._store.mark_dirty(fresh.key)
         return position
 
-    def _apply_ack(self, position: SharePosition, fact: AckFact) -> None:
+    def _apply_ack(self, position: SharePosition, fact: ShareAckFact) -> None:
         position.ack_until(fact.until)
         for start, end in fact.done:
             position.ack(start, end)

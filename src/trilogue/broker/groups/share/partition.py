@@ -30,6 +30,7 @@ from trilogue.broker.errors import BrokerError, InvalidRecordState
 from trilogue.broker.groups.classic.members import ResettableTimer, Timers
 from trilogue.broker.groups.share.in_flight import FREE, InFlightRange, InFlightRanges
 
+THROTTLED_FROM = 2  # deliveries before, at least
 RETRY_MS = 1_000  # after the journal refused a fact
 
 
@@ -162,13 +163,9 @@ class SharePartition:
         left, is_over = limits.records, False
         for piece in self._free_ranges(start, end):
             is_full = self._in_flight.records >= rules.locks_max and piece.start >= self._frontier
-            is_last_delivery = piece.deliveries + 1 >= rules.delivery_count > 1
-            if (
-                is_full
-                or (is_last_delivery and (acquired or not limits.is_first))
-                or (left <= 0 and limits.is_strict)
-            ):
-                is_over = True
+            is_last_delivery = _is_last(piece, rules.delivery_count)
+            waits = is_last_delivery and (bool(acquired) or not limits.is_first)
+            is_over = is_full or waits or (left <= 0 and limits.is_strict)
             if is_over:
                 break
             stop = min(piece.end, piece.start + left) if limits.is_strict else piece.end
@@ -372,11 +369,16 @@ class SharePartition:
             callback()
 
 
+def _is_last(piece: Delivered, delivery_count: int) -> bool:
+    """Whether records are delivered for the last time, alone."""
+    return piece.deliveries >= THROTTLED_FROM and piece.deliveries + 1 >= delivery_count
+
+
 def _portion(piece: Delivered, delivery_count: int) -> int:
-    """Return how many records of a range are delivered together: fewer, the more often they were."""
-    if piece.deliveries + 1 >= delivery_count > 1:
+    """Return how many records are delivered together: fewer, the more often they were before."""
+    if _is_last(piece, delivery_count):
         return 1
-    halved_from = max(2, (delivery_count + 1) // 2)
+    halved_from = max(THROTTLED_FROM, (delivery_count + 1) // 2)
     size = piece.end - piece.start
     return max(1, size >> max(0, piece.deliveries - halved_from + 1))
 

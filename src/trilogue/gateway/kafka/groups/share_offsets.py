@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Iterator
 
 from trilogue.broker.access.authorizer import Operation, ResourceKind
-from trilogue.broker.errors import BrokerError, GroupNotEmpty
+from trilogue.broker.errors import BrokerError, GroupNotEmpty, InvalidGroupName
 from trilogue.broker.names import format_kafka
 from trilogue.broker.promise import Promise
 from trilogue.broker.topics.topic import Topic
@@ -151,7 +151,9 @@ def handle_alter_share_group_offsets(
 
 
 def _check_without_members(context: RequestContext, name: str) -> None:
-    """Raise UnknownGroup or GroupNotEmpty."""
+    """Raise InvalidGroupName, UnknownGroup or GroupNotEmpty."""
+    if not name:
+        raise InvalidGroupName("a group needs a name")
     if not context.broker.share_groups.find_group(name).is_empty:
         raise GroupNotEmpty(f"The group is not empty: {name} has members.")
 

@@ -11,6 +11,7 @@ group reads a partition at a time.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from functools import partial
 from typing import Final, NamedTuple
@@ -38,7 +39,8 @@ from trilogue.gateway.stream import Buffer
 from trilogue.log.partition_log import SegmentSlice, TailSlice
 from trilogue.log.segments.segment import AbortedTransaction
 
-READ_BYTES: Final = 256 << 10  # at a time: a fetch of 500 records rarely takes more
+READ_BYTES: Final = 64 << 10  # of memory at a time: many small batches take some milliseconds
+COLD_READ_BYTES: Final = 512 << 10  # of a segment at a time
 READS_MAX: Final = 1_000  # of one partition in one fetch
 
 Loaded = tuple[list[Buffer], list[AbortedTransaction]]
@@ -92,14 +94,19 @@ class ShareReader:
         share.is_reading = True
         try:
             for _ in range(READS_MAX):
-                room = min(READ_BYTES, bytes_max - found.size)
-                if found.is_over or found.count >= records_max or room <= 0 or share.is_gone:
+                left = bytes_max - found.size
+                if found.is_over or found.count >= records_max or left <= 0 or share.is_gone:
                     break
                 offset = share.next_offset()
-                if offset is None or not await self._read(
-                    partition, share, offset, AcquireRoom(records_max, room), found
-                ):
+                if offset is None:
                     break
+                is_cold = offset < partition.log.flushed_end
+                room = AcquireRoom(
+                    records_max, min(COLD_READ_BYTES if is_cold else READ_BYTES, left)
+                )
+                if not await self._read(partition, share, offset, room, found):
+                    break
+                await asyncio.sleep(0)
         finally:
             share.end_read()
         return found

@@ -14,18 +14,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
+from typing import Protocol as Port
 
 from trilogue.wire.kafka.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from trilogue.gateway.kafka.context import ClientConnection
 
 INITIAL_EPOCH, FINAL_EPOCH = 0, -1
 EPOCH_MAX: Final = 2**31 - 1
 PARTITIONS_MAX: Final = 1_000_000  # of all sessions together
 
 ReleaseMember = Callable[[str, int, str], None]  # group, partition id, member id
+
+
+class ClosingConnection(Port):
+    """The connection of a session; it calls back when it closes."""
+
+    closing: dict[object, Callable[[], None]]
 
 
 class ShareSessionKey(NamedTuple):
@@ -45,7 +49,7 @@ class TopicPartitionKey(NamedTuple):
 class ShareSession:
     """The partitions of one member, in the order in which they were added."""
 
-    def __init__(self, key: ShareSessionKey, connection: ClientConnection) -> None:
+    def __init__(self, key: ShareSessionKey, connection: ClosingConnection) -> None:
         self.key = key
         self.connection = connection
         self.epoch = INITIAL_EPOCH
@@ -72,7 +76,7 @@ class ShareSessionCache:
         return len(self._sessions)
 
     def begin(
-        self, key: ShareSessionKey, epoch: int, connection: ClientConnection
+        self, key: ShareSessionKey, epoch: int, connection: ClosingConnection
     ) -> ShareSession | ErrorCode:
         """Return the session of a request, opened if that is what it wants; or its error."""
         if epoch == INITIAL_EPOCH:
@@ -110,7 +114,9 @@ class ShareSessionCache:
         for partition_id in session.acquired:
             self._release_member(session.key.group, partition_id, session.key.member_id)
 
-    def _open(self, key: ShareSessionKey, connection: ClientConnection) -> ShareSession | ErrorCode:
+    def _open(
+        self, key: ShareSessionKey, connection: ClosingConnection
+    ) -> ShareSession | ErrorCode:
         former = self._sessions.get(key)
         if former is None and len(self._sessions) >= self.sessions_max:
             return ErrorCode.SHARE_SESSION_LIMIT_REACHED
