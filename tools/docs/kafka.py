@@ -73,6 +73,7 @@ FOREIGN = {
     66: "test_cluster.py",
     68: "test_consumer_groups.py",
     69: "test_consumer_groups.py",
+    **dict.fromkeys((76, 77, 78, 79, 90, 91, 92), "test_share_groups.py"),
     71: "test_cluster.py",
     72: "test_cluster.py",
     74: "test_settings.py",
@@ -89,6 +90,9 @@ TESTED_BY = {
     "end_txn": TRANSACTIONS,
     "txn_offset_commit": TRANSACTIONS,
     "write_markers": TRANSACTIONS,
+    "acknowledge": "share/test_fetch.py",
+    "describe_share_groups": "groups/test_share.py",
+    "share_offsets": "groups/test_share.py",
 }  # a handler's module whose tests lie elsewhere
 
 
