@@ -149,7 +149,7 @@ def test_a_drain_ends_when_its_time_is_over(tmp_path):
 def test_every_setting_is_obeyed_somewhere(row):
     """A setting that nothing reads would be a promise that nothing keeps."""
     rooms = [SOURCE / "node", SOURCE / "cli"]
-    names = "setting sources table groups kafka pulsar tubemq tubemq_access"
+    names = "setting sources table groups kafka pulsar tubemq"
     tables = {f"{name}.py" for name in names.split()}
     texts = [
         path.read_text()

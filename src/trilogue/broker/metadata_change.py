@@ -22,12 +22,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
-from trilogue.broker.errors import BrokerError, StorageFailed, convert_log_error
+from trilogue.broker.errors import (
+    BrokerError,
+    ConcurrentChange,
+    StorageFailed,
+    convert_log_error,
+)
 from trilogue.broker.promise import Promise
 from trilogue.log.errors import LogError
 from trilogue.log.steps import Steps, to_the_end
 from trilogue.meta.errors import PreconditionFailed
-from trilogue.meta.operations import Op, Precondition
+from trilogue.meta.operations import DeleteSetting, Op, Precondition, PutSetting, SettingIs
 
 T = TypeVar("T")
 
@@ -104,3 +109,25 @@ class MetadataChange(Generic[T]):
             reason = StorageFailed(f"the change was not recorded: {error}")
         self.done.set_error(reason)
         return reason
+
+
+def plan_setting(
+    key: str,
+    before: str | None,
+    text: str | None,
+    apply: Callable[[str, str | None], None],
+    *,
+    subject: str = "it",
+) -> MetadataChange[None]:
+    """Return the change of one setting in meta, from `before` to `text`; None: there is none.
+
+    `apply` gets the key and the text. Where the setting has another value meanwhile the caller gets
+    `ConcurrentChange`, which names the subject.
+    """
+    op: Op = DeleteSetting(key) if text is None else PutSetting(key, text)
+    return MetadataChange(
+        lambda: [op],
+        (SettingIs(key, before),),
+        lambda: apply(key, text),
+        on_conflict=ConcurrentChange(f"{subject} was changed meanwhile"),
+    )

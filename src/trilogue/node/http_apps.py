@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import socket
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from trilogue.node.access import AccessControl, make_administration
+from trilogue.node.addresses import parse_address
 from trilogue.node.metadata_writer import MetadataWriter
-from trilogue.node.settings.table import Settings
+from trilogue.node.settings.table import BY_KEY, Settings
 from trilogue.node.storage import Storage
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from trilogue.gateway.http.app import Health
+    from trilogue.gateway.http.login import LoginRules
     from trilogue.gateway.pulsar.gateway import PulsarGateway
     from trilogue.gateway.tubemq.gateway import TubeGateway
 
@@ -32,7 +35,6 @@ def build_http_app(
     """Return the application of the HTTP listeners; `apps` are those of single paths."""
     from trilogue.gateway.http.app import build_app
     from trilogue.gateway.http.login import HttpLogin
-    from trilogue.node.http_access import login_rules
 
     administration = None if pulsar is None else _make_pulsar_app(pulsar)
     app = build_app(health, load_metrics, administration, apps)
@@ -84,3 +86,25 @@ def make_tubemq_app(gateway: TubeGateway, token: str) -> Callable[[], ASGIApp]:
         return build_tubemq_app(gateway, token)
 
     return make
+
+
+def login_rules(settings: Settings) -> LoginRules:
+    """Return the rules of the HTTP listeners."""
+    from trilogue.gateway.http.login import LoginRules
+
+    return LoginRules(
+        settings.switch("access.authenticate"),
+        settings.text("access.anonymous"),
+        settings.switch("http.public-metrics"),
+        frozenset(_host_names(settings)),
+    )
+
+
+def _host_names(settings: Settings) -> Iterator[str]:
+    """Iterate over the names of this node: of its machine, its listeners, and configured ones."""
+    yield socket.gethostname()
+    for key in BY_KEY:
+        text = settings.text(key) if key.startswith(("listen.", "advertise.")) else ""
+        if text not in {"", "off"}:
+            yield parse_address(text).host
+    yield from (name.strip() for name in settings.text("http.allowed-hosts").split(","))

@@ -69,6 +69,7 @@ from trilogue.node.listeners import (
 from trilogue.node.measurements import LoopLag, MessageCount
 from trilogue.node.metadata_writer import MetadataWriter
 from trilogue.node.secure.start import finish_secured, prepare_secured
+from trilogue.node.settings.gateway_settings import pulsar_settings, tube_settings
 from trilogue.node.settings.kafka_values import (
     follow_values,
     set_addresses,
@@ -76,7 +77,6 @@ from trilogue.node.settings.kafka_values import (
     set_node_values,
 )
 from trilogue.node.settings.objects import is_in_the_clear
-from trilogue.node.settings.pulsar_values import pulsar_settings
 from trilogue.node.settings.table import (
     BY_KEY,
     HTTP_LISTENERS,
@@ -86,7 +86,6 @@ from trilogue.node.settings.table import (
     TUBEMQ_LISTENERS,
     Settings,
 )
-from trilogue.node.settings.tubemq_values import tube_settings
 from trilogue.node.storage import ALONE, NodePlace, Storage, open_storage, wall_clock_ms
 from trilogue.node.stored_permissions import move_permissions
 from trilogue.node.tubemq_access import make_authentication, web_token

@@ -33,10 +33,9 @@ from trilogue.broker.access.scram import (
     ScramVerifier,
     make_verifier,
 )
-from trilogue.broker.errors import ConcurrentChange, InUse, InvalidRequest
-from trilogue.broker.metadata_change import MetadataChange
+from trilogue.broker.errors import InUse, InvalidRequest
+from trilogue.broker.metadata_change import MetadataChange, plan_setting
 from trilogue.log.errors import CorruptLog
-from trilogue.meta.operations import PutSetting, SettingIs
 
 PREFIX = "access/users/"
 USERS_MAX = 100_000
@@ -117,13 +116,8 @@ class Users:
     def _plan(self, user: User) -> MetadataChange[None]:
         key = PREFIX + user.name
         text = encode_user(user)
-
-        return MetadataChange(
-            lambda: [PutSetting(key, text)],
-            (SettingIs(key, self._texts.get(key)),),
-            lambda: self.apply_setting(key, text),
-            on_conflict=ConcurrentChange("the user was changed meanwhile"),
-        )
+        before = self._texts.get(key)
+        return plan_setting(key, before, text, self.apply_setting, subject="the user")
 
     def apply_setting(self, key: str, text: str | None) -> None:
         """Apply a setting that this node or another one wrote; None: it was deleted."""

@@ -15,11 +15,10 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from trilogue.broker.errors import ConcurrentChange, InUse, InvalidRequest
-from trilogue.broker.metadata_change import MetadataChange
+from trilogue.broker.errors import InUse, InvalidRequest
+from trilogue.broker.metadata_change import MetadataChange, plan_setting
 from trilogue.broker.promise import Promise
 from trilogue.log.errors import CorruptLog
-from trilogue.meta.operations import DeleteSetting, Op, PutSetting, SettingIs
 
 RESOURCES_MAX = 10_000
 NO_OVERRIDES: Mapping[str, str] = {}
@@ -62,13 +61,8 @@ class Overrides:
             raise InUse(f"settings are kept for {RESOURCES_MAX} at most")
         key = self._prefix + name
         text = msgspec.json.encode(dict(sorted(overrides.items()))).decode()
-        op: Op = PutSetting(key, text) if overrides else DeleteSetting(key)
-        change = MetadataChange(
-            lambda: [op],
-            (SettingIs(key, self._texts.get(name)),),
-            lambda: self.apply_setting(key, text if overrides else None),
-            on_conflict=ConcurrentChange("it was changed meanwhile"),
-        )
+        before = self._texts.get(name)
+        change = plan_setting(key, before, text if overrides else None, self.apply_setting)
         self._pending[name] = change
         change.done.then(lambda _: self._settle(name))
         return change

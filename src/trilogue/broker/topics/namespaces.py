@@ -21,8 +21,8 @@ from typing import Any
 
 import msgspec
 
-from trilogue.broker.errors import ConcurrentChange, InUse, NamespaceExists, UnknownNamespace
-from trilogue.broker.metadata_change import MetadataChange
+from trilogue.broker.errors import InUse, NamespaceExists, UnknownNamespace
+from trilogue.broker.metadata_change import MetadataChange, plan_setting
 from trilogue.broker.names import (
     DEFAULT_NAMESPACE,
     DEFAULT_TENANT,
@@ -39,7 +39,6 @@ from trilogue.broker.topics.policies import (
     resolve_policies,
 )
 from trilogue.log.errors import CorruptLog
-from trilogue.meta.operations import DeleteSetting, PutSetting, SettingIs
 
 TENANT_KEY, NAMESPACE_KEY = "tenant/", "namespace/"
 TENANTS_MAX = 10_000
@@ -205,20 +204,10 @@ class Namespaces:
         text = msgspec.json.encode(value).decode()
         if len(text) > VALUE_SIZE_MAX:
             raise InUse(f"at most {VALUE_SIZE_MAX} bytes are kept")
-        return MetadataChange(
-            lambda: [PutSetting(key, text)],
-            (SettingIs(key, self._texts.get(key)),),
-            lambda: self.apply_setting(key, text),
-            on_conflict=ConcurrentChange("it was changed meanwhile"),
-        )
+        return plan_setting(key, self._texts.get(key), text, self.apply_setting)
 
     def _delete(self, key: str) -> MetadataChange[None]:
-        return MetadataChange(
-            lambda: [DeleteSetting(key)],
-            (SettingIs(key, self._texts.get(key)),),
-            lambda: self.apply_setting(key, None),
-            on_conflict=ConcurrentChange("it was changed meanwhile"),
-        )
+        return plan_setting(key, self._texts.get(key), None, self.apply_setting)
 
     def apply_setting(self, key: str, text: str | None) -> None:
         """Apply a setting that this node or another one wrote; None: it was deleted."""

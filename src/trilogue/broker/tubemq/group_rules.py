@@ -24,14 +24,13 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from trilogue.broker.errors import ConcurrentChange, InUse, InvalidSetting
-from trilogue.broker.metadata_change import MetadataChange
+from trilogue.broker.errors import InUse, InvalidSetting
+from trilogue.broker.metadata_change import MetadataChange, plan_setting
 from trilogue.broker.names import TopicName
 from trilogue.broker.settings.topic_settings import TUBEMQ_DELETED, TUBEMQ_PUBLISH, TUBEMQ_SUBSCRIBE
 from trilogue.broker.topics.topic import Topic
 from trilogue.broker.tubemq.flow_control import NO_RULES, FlowRules, parse_rules
 from trilogue.log.errors import CorruptLog
-from trilogue.meta.operations import DeleteSetting, PutSetting, SettingIs
 
 PREFIX = "tubemq/"
 CLUSTER_KEY, BROKER_KEY = PREFIX + "cluster", PREFIX + "broker"
@@ -298,20 +297,10 @@ class GroupRules:
 
     def _put(self, key: str, record: Record) -> MetadataChange[None]:
         text = msgspec.json.encode(record).decode()
-        return MetadataChange(
-            lambda: [PutSetting(key, text)],
-            (SettingIs(key, self._texts.get(key)),),
-            lambda: self.apply_setting(key, text),
-            on_conflict=ConcurrentChange("it was changed meanwhile"),
-        )
+        return plan_setting(key, self._texts.get(key), text, self.apply_setting)
 
     def _delete(self, key: str) -> MetadataChange[None]:
-        return MetadataChange(
-            lambda: [DeleteSetting(key)],
-            (SettingIs(key, self._texts.get(key)),),
-            lambda: self.apply_setting(key, None),
-            on_conflict=ConcurrentChange("it was changed meanwhile"),
-        )
+        return plan_setting(key, self._texts.get(key), None, self.apply_setting)
 
     def apply_setting(self, key: str, text: str | None) -> None:
         """Apply a setting that this node or another one wrote; None: it was deleted."""

@@ -21,8 +21,7 @@ from trilogue.node.settings.access_table import ACCESS
 from trilogue.node.settings.groups import GROUPS
 from trilogue.node.settings.kafka import KAFKA
 from trilogue.node.settings.pulsar import PULSAR
-from trilogue.node.settings.tubemq import TUBEMQ
-from trilogue.node.settings.tubemq_access import TUBEMQ_ACCESS
+from trilogue.node.settings.tubemq import TUBEMQ, TUBEMQ_ACCESS
 
 TUBEMQ_LISTENERS = ("tubemq-master", "tubemq-broker", "tubemq-master-ssl", "tubemq-broker-ssl")
 INTERNAL_LISTENER = "internal"

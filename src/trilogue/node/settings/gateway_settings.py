@@ -1,8 +1,10 @@
-"""The settings of the Pulsar gateway, from those of the node."""
+"""The settings of the Pulsar and TubeMQ gateways, from those of the node."""
 
 from __future__ import annotations
 
+from trilogue.broker.tubemq.group_rules import KAFKA_SLACK
 from trilogue.gateway.pulsar.settings import PulsarSettings
+from trilogue.gateway.tubemq.settings import TubeSettings
 from trilogue.node.settings.table import Settings
 
 
@@ -19,4 +21,16 @@ def pulsar_settings(settings: Settings) -> PulsarSettings:
         adds_entry_index=metadata in {"index", "both"},
         auto_create_topics=settings.switch("topics.auto-create"),
         key_shared_ring=settings.text("pulsar.key-shared") == "ring",
+    )
+
+
+def tube_settings(settings: Settings) -> TubeSettings:
+    """Return the TubeMQ gateway's settings."""
+    return TubeSettings(
+        standby=settings.switch("tubemq.standby"),
+        hold_s=settings.seconds("tubemq.hold"),
+        producer_timeout_s=settings.seconds("tubemq.producer-timeout"),
+        consumer_timeout_s=settings.seconds("tubemq.consumer-timeout"),
+        reader_timeout_s=settings.seconds("tubemq.reader-timeout"),
+        message_bytes_max=max(1, settings.number("topics.max-entry") - KAFKA_SLACK),
     )
