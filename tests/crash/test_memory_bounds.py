@@ -38,6 +38,7 @@ ANSWER_WITHIN_S = 2.0  # alone 0.9 at most; other tests run beside it
 BATCH = 900_000
 BATCHES = 66  # 57 MiB: more than one response
 ATTACK_S = 8.0
+STEADY_S = 3.0
 FETCH_MAX = 55 * MIB
 
 Report = Callable[[object], None]
@@ -85,11 +86,20 @@ class Memory(threading.Thread):
     def __init__(self, pid: int) -> None:
         super().__init__(daemon=True)
         self.pid, self.before, self.highest = pid, resident(pid), 0
+        self.grew_at = time.monotonic()
         self.stopping = threading.Event()
 
     def run(self) -> None:
         while not self.stopping.wait(0.02):
-            self.highest = max(self.highest, resident(self.pid))
+            now = resident(self.pid)
+            if now > self.highest:
+                self.highest, self.grew_at = now, time.monotonic()
+
+    def wait_until_steady(self, most_s: float) -> None:
+        """Wait until it has not grown for STEADY_S, `most_s` at most: then it has what it takes."""
+        until = time.monotonic() + most_s
+        while min(until, self.grew_at + STEADY_S) > time.monotonic():
+            time.sleep(0.1)  # by design: the attack goes on
 
     @property
     def grown(self) -> int:
@@ -124,7 +134,10 @@ def reader_of_old_data(server: EveryListener) -> Healthy:
 def attack(
     server: EveryListener, report: Report, *, growth: int = GROWTH_MAX, seconds: float = ATTACK_S
 ) -> Iterator[contextlib.ExitStack]:
-    """What is opened in the block stays open for `seconds`; then memory and others are judged."""
+    """What is opened in the block stays open until memory is steady, `seconds` at most.
+
+    Then memory and the other client are judged.
+    """
     with (
         Memory(server.pid) as memory,
         reader_of_old_data(server) as healthy,
@@ -132,7 +145,7 @@ def attack(
     ):
         yield stack
         healthy.wait_for(3)
-        time.sleep(seconds)  # by design: the attack goes on
+        memory.wait_until_steady(seconds)
         healthy.wait_for(3)
     grown, slowest = memory.grown / MIB, healthy.slowest
     report(f"+{grown:.0f} MiB, slowest {slowest:.2f} s of {healthy.sent} answers")

@@ -184,3 +184,20 @@ def test_config_files_that_a_page_shows_are_accepted(page: Path, tmp_path: Path)
             file.write_text(text)
 
             load_settings(environment={}, config_file=file)
+
+
+GLOSSARY = ROOT / "docs" / "explanation" / "names.md"
+COINED_AT_MOST = 25
+
+
+def test_the_glossary_has_few_words_of_its_own_and_their_modules():
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in GLOSSARY.read_text().partition("\n## Names of topics")[0].split("\n")
+        if line.startswith("| ")
+    ][1:]
+    coined = [word for word, kafka, pulsar, tubemq, *_ in rows if not kafka + pulsar + tubemq]
+    places = [place for row in rows for place in re.findall(r"`([^`]+)`", row[-1])]
+
+    assert 0 < len(coined) <= COINED_AT_MOST
+    assert [place for place in places if not (SOURCES / place).exists()] == []

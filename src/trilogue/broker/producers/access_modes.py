@@ -137,11 +137,6 @@ class PartitionWriters:
         """The number of producers that wait for exclusive access."""
         return len(self._waiting)
 
-    @property
-    def exclusive(self) -> Writer | None:
-        """The producer with exclusive access, or None."""
-        return self._exclusive
-
     def admit(self, writer: Writer, *, most: int = 0) -> Admission:
         """Admit a producer, or let it wait; ProducerBusy or ProducerFenced.
 

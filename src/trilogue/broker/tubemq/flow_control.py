@@ -147,10 +147,6 @@ class ReadMeter(msgspec.Struct):
         self.answered_ms = now_ms
         self.lag_bytes = 0
 
-    def begin_again(self) -> None:
-        """Other rules hold from here on: look them up with the next read."""
-        self.minute_end_ms = 0
-
 
 def parse_rules(text: str) -> FlowRules:
     """Parse flow control rules; a blank text or an empty array means no rules.

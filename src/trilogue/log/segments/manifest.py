@@ -17,7 +17,6 @@ would be 60 MB at each flush, and every segment has its own in its footer (docs/
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -67,11 +66,6 @@ class Manifest(msgspec.Struct, frozen=True):
     topics: tuple[ManifestTopic, ...] = ()
     partitions: dict[int, PartitionRange] = msgspec.field(default_factory=dict)
     segments: tuple[SegmentInfo, ...] = ()
-
-    def segments_of(self, partition_id: int) -> Iterator[SegmentInfo]:
-        """Yield the segments that hold something of a partition, by offset."""
-        found = [segment for segment in self.segments if partition_id in segment.partitions]
-        yield from sorted(found, key=lambda info: info.partitions[partition_id].base_offset)
 
 
 class ManifestStore(Protocol):
