@@ -28,6 +28,7 @@ FULL = (
     "tests/meta/test_postgres.py::test_a_server_without_fsync",
     "tests/node/test_secure.py",
     "tests/node/supervisor/test_moves.py",
+    "tests/node/supervisor/test_node_transactions.py",
     "tests/node/supervisor/test_nodes.py",
     "tests/node/supervisor/test_shared_se",
     "tests/node/supervisor/test_tubemq_nodes.py",

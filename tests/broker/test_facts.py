@@ -115,6 +115,11 @@ def test_numbers_on_disk_stay():
         "TRANSACTION_ACKED": 15,
         "BATCH_COMMITTED": 16,
         "GROUP_MEMBERS": 17,
+        "PENDING_OFFSETS": 18,
+        "PENDING_OFFSETS_ENDED": 19,
+        "SHARE_STARTED": 24,
+        "SHARE_ACKED": 25,
+        "SHARE_DELETED": 26,
     }
     assert {each.name: each.value for each in Protocol} == {"KAFKA": 0, "PULSAR": 1, "TUBEMQ": 2}
 

@@ -34,6 +34,8 @@ from trilogue.broker.facts import (
     GROUP_KEY,
     GROUP_KINDS,
     MEMBER_KEY,
+    PENDING_KEY,
+    PENDING_KINDS,
     PRODUCER_KEY,
     SEQUENCE_KEY,
     SHARE_KEY,
@@ -84,7 +86,10 @@ from trilogue.broker.topics.namespaces import NAMESPACE_KEY, TENANT_KEY, Namespa
 from trilogue.broker.topics.policies import Policies
 from trilogue.broker.topics.topic import Topic
 from trilogue.broker.transactions.batch_commits import BatchCommits
+from trilogue.broker.transactions.branches import Branches
 from trilogue.broker.transactions.coordinator import ProducerIdentity, TransactionCoordinator
+from trilogue.broker.transactions.participant import NodeRequestHandler, TransactionParticipant
+from trilogue.broker.transactions.pending_offsets import PendingOffsets
 from trilogue.broker.transactions.pulsar_transactions import PulsarTransactions
 from trilogue.broker.transactions.records import DeferredAck
 from trilogue.broker.tubemq.group_rules import RULE_KEYS, GroupRules
@@ -169,20 +174,40 @@ class Broker:
     def _make_transactions(
         self, settings: BrokerSettings, timers: Timers, coordinator_epoch: int
     ) -> None:
+        cluster, limits = self.cluster, settings.transactions
+        self.branches = Branches(
+            cluster.ownership, cluster.has_partition, timers, coordinator_epoch
+        )
+        self.participant = TransactionParticipant(
+            self.branches,
+            cluster.ownership,
+            PendingOffsets(
+                self._commit_in_transaction,
+                keys_max=limits.ids_max,
+                positions_max=limits.positions_max,
+            ),
+            find_partition=cluster.find_partition,
+            commit_offsets=self._commit_in_transaction,
+            now_ms=self._now_ms,
+        )
         self.transactions = TransactionCoordinator(
-            find_partition=self.cluster.find_partition,
+            find_partition=cluster.find_partition,
             allocate_producer_id=self._allocate_producer_id,
             commit_offsets=self._commit_in_transaction,
             commit_acks=self._commit_acks,
             timers=timers,
             now_ms=self._now_ms,
-            coordinator_epoch=coordinator_epoch,
-            limits=settings.transactions,
-            is_alone=lambda: self.cluster.ownership.is_alone,
+            branches=self.branches,
+            participant=self.participant,
+            limits=limits,
         )
+        self.node_requests = NodeRequestHandler(self.transactions, self.participant)
         self.batch_commits = BatchCommits(self.transactions, self._now_ms)
         self.pulsar_transactions = PulsarTransactions(
-            self.transactions, self._allocate_producer_id, settings.transactions
+            self.transactions,
+            self._allocate_producer_id,
+            limits,
+            is_alone=lambda: self.cluster.ownership.is_alone,
         )
 
     def _make_groups(
@@ -231,6 +256,7 @@ class Broker:
         self.share_partitions.positions.attach(journal)
         self._restore_members(journal)
         self.pulsar_transactions.attach()
+        self.participant.attach(journal)
         self.transactions.attach(journal)
         self.producers.deduplication.retain_only(self._deduplicates)
         self.cluster.listeners.append(self._policies_changed)
@@ -311,6 +337,11 @@ class Broker:
         except NoIdsLeft as error:
             raise ProducerIdsExhausted("the next producer ids are not at hand yet") from error
 
+    def pending_positions(self, group: str) -> set[int]:
+        """Return the partitions whose positions of a group open transactions may still move."""
+        pending = self.transactions.table.pending_positions(group)
+        return pending | self.participant.pending_offsets.partition_ids(group)
+
     def _commit_in_transaction(self, group: str, moves: Sequence[CursorMove]) -> None:
         self.commit(Protocol.KAFKA, group, moves)
 
@@ -330,6 +361,7 @@ class Broker:
             *self.groups.membership.snapshot(),
             *self.transactions.table.snapshot(),
             *self.batch_commits.snapshot(),
+            *self.participant.pending_offsets.snapshot(),
             *self.subscriptions.snapshot(),
             *self.share_partitions.positions.snapshot(),
             *self.producers.snapshot(self._now_ms(), self.cluster.durable_end),
@@ -345,6 +377,7 @@ class Broker:
             MEMBER_KEY: self.groups.membership.load,
             TRANSACTION_KEY: lambda _, value: self.transactions.table.load(value),
             BATCH_KEY: lambda _, value: self.batch_commits.load(value),
+            PENDING_KEY: self.participant.pending_offsets.load,
             PRODUCER_KEY: lambda _, value: self._load_mark(decode_mark(value)),
             SUBSCRIPTION_KEY: lambda _, value: self.subscriptions.load(value),
             SHARE_KEY: lambda _, value: self.share_partitions.positions.load(value),
@@ -365,6 +398,10 @@ class Broker:
         else:
             self.producers.disown(mark)
 
+    def _replay_mark(self, mark: ProducerMark) -> None:
+        if self.cluster.has_partition(mark.partition_id):
+            self.producers.replay(mark)
+
     def apply_fact(self, kind: int, payload: bytes) -> None:
         """Apply a fact of a replayed frame; CorruptLog."""
         if kind in {FactKind.CURSOR_MOVE, FactKind.CURSORS_REMOVED}:
@@ -375,12 +412,12 @@ class Broker:
             self.groups.membership.replay(payload)
         elif kind in TRANSACTION_KINDS:
             self.transactions.table.replay(kind, payload)
+        elif kind in PENDING_KINDS:
+            self.participant.pending_offsets.replay(kind, payload)
         elif kind == FactKind.BATCH_COMMITTED:
             self.batch_commits.replay(payload)
         elif kind == FactKind.PRODUCER_MARK:
-            mark = decode_mark(payload)
-            if self.cluster.has_partition(mark.partition_id):
-                self.producers.replay(mark)
+            self._replay_mark(decode_mark(payload))
         elif kind in SUBSCRIPTION_KINDS:
             self.subscriptions.replay(kind, payload)
         elif kind in SHARE_KINDS:

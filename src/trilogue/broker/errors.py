@@ -91,6 +91,10 @@ class NotOwner(BrokerError):
         self.node_id = node_id
 
 
+class NotCoordinator(BrokerError):
+    """Another node coordinates the transactional id."""
+
+
 class StaleEpoch(BrokerError):
     """The client's leader epoch is older than the partition's: it must refresh its metadata."""
 

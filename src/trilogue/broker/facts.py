@@ -16,8 +16,9 @@ unknown kind or version stops the start, because skipping it could lose an ackno
 
 GROUP_SAVED and GROUP_DELETED, what is stored of a group besides positions, are in
 broker/groups/records.py, GROUP_MEMBERS in broker/groups/membership.py, facts of transactions in
-broker/transactions/records.py and batch_commits.py. Facts of durable subscriptions are in
-broker/cursors/cursor_facts.py; all begin with u8 version 1 | u64 partition id | u16 length, name:
+broker/transactions/records.py, batch_commits.py and pending_offsets.py. Facts of durable
+subscriptions are in broker/cursors/cursor_facts.py; all begin with
+u8 version 1 | u64 partition id | u16 length, name:
 
     SUBSCRIPTION_CREATED     ... i64 mark | i64 made_ms | properties
     SUBSCRIPTION_DELETED     ...
@@ -51,6 +52,8 @@ position and producer that changed since the previous cut:
     key  "m" | u16 length, group | member id               value  broker/groups/membership.py
     key  "t" | transactional id                            value  TRANSACTION_SAVED
     key  "b" | application id                              value  BATCH_COMMITTED
+    key  "o" | u16 length, group | i64 producer id         value  broker/transactions/
+                                                           pending_offsets.py
 """
 
 from __future__ import annotations
@@ -78,6 +81,7 @@ GROUP_KEY = b"g"
 MEMBER_KEY = b"m"
 TRANSACTION_KEY = b"t"
 BATCH_KEY = b"b"
+PENDING_KEY = b"o"
 SHARE_KEY = b"h"
 
 
@@ -102,6 +106,8 @@ class FactKind(IntEnum):
     TRANSACTION_ACKED = 15
     BATCH_COMMITTED = 16
     GROUP_MEMBERS = 17
+    PENDING_OFFSETS = 18
+    PENDING_OFFSETS_ENDED = 19
     SHARE_STARTED = 24
     SHARE_ACKED = 25
     SHARE_DELETED = 26
@@ -111,6 +117,7 @@ SUBSCRIPTION_KINDS = frozenset(
     range(FactKind.SUBSCRIPTION_CREATED, FactKind.SUBSCRIPTION_PROPERTIES + 1)
 )
 GROUP_KINDS = frozenset({FactKind.GROUP_SAVED, FactKind.GROUP_DELETED})
+PENDING_KINDS = frozenset({FactKind.PENDING_OFFSETS, FactKind.PENDING_OFFSETS_ENDED})
 SHARE_KINDS = frozenset(range(FactKind.SHARE_STARTED, FactKind.SHARE_DELETED + 1))
 TRANSACTION_KINDS = frozenset(range(FactKind.TRANSACTION_SAVED, FactKind.TRANSACTION_ACKED + 1))
 

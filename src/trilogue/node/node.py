@@ -57,7 +57,7 @@ from trilogue.node.background.retention import Retention
 from trilogue.node.background.retired import RetiredFiles
 from trilogue.node.background.splits import SplitPlanner
 from trilogue.node.background.token_expiry import DelegationTokenExpiry
-from trilogue.node.background.transactions import TransactionExpiry
+from trilogue.node.background.transactions import TransactionExpiry, finish_decisions
 from trilogue.node.http_apps import build_http_app, make_access_app, make_tubemq_app
 from trilogue.node.listeners import (
     ListenerPlan,
@@ -175,6 +175,10 @@ class Node:
             is_first = self.place.is_first  # the others get what it writes through meta
             prepare_secured(self.settings, self.storage.meta.state.settings, renews=is_first)
             self._start_background()
+            if self.place.is_shared:
+                from trilogue.node.siblings.opening import reach_siblings
+
+                await reach_siblings(self.storage, self._stack)
             if is_first:
                 await move_permissions(self.storage.broker, self.metadata_writer.write)
                 await self._load_users()
@@ -651,6 +655,7 @@ class Node:
             self._maintaining.cancel()  # what a running merge wrote is an orphan
         drains = (listener.drain(limit_s) for listener in self.listeners.values())
         await within(_all(drains), LISTENER_DRAIN_SHARE)
+        await within(finish_decisions(self.storage.broker))
         await within(self.metadata_writer.finish())
         flushed = await within(self.flusher.finish())
         await within(self._manifests.write())

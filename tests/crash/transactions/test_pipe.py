@@ -91,11 +91,48 @@ class PipeWorker(Part):
             consumer.close()
 
 
-def fill(address: str, count: int) -> None:
+def fill(address: str, count: int, partitions: int) -> None:
     producer = Producer({"bootstrap.servers": address, "enable.idempotence": True, **QUIET})
     for number in range(count):
-        producer.produce(INPUT, b"%d" % number, partition=number % PARTITIONS)
+        producer.produce(INPUT, b"%d" % number, partition=number % partitions)
     assert producer.flush(PATIENCE) == 0
+
+
+def check_pipe(
+    address: str,
+    chance: random.Random,
+    *,
+    count: int,
+    kills: int,
+    kill: Callable[[], None],
+    partitions: int = PARTITIONS,
+) -> str:
+    """Send messages through the pipe, with kills at random times; return what happened."""
+    create_topic(address, INPUT, partitions)
+    create_topic(address, OUTPUT, partitions)
+    fill(address, count, partitions)
+    workers = [PipeWorker(address, number, chance.randrange(10**6)) for number in range(WORKERS)]
+    seen: Counter[int] = Counter()
+    ends = time.monotonic() + 300
+    kill_at = sorted(chance.sample(range(1, count * 3 // 4), kills))
+    with contextlib.closing(make_reader(address, OUTPUT, partitions)) as reader:
+        with running(workers):
+            while len(seen) < count:
+                assert time.monotonic() < ends, f"{len(seen)} of {count} messages"
+                for message in reader.consume(1_000, 0.1):
+                    if message.error() is None:
+                        seen[int(message.value())] += 1
+                if kill_at and len(seen) >= kill_at[0]:
+                    kill()
+                    kill_at.pop(0)
+        for message in reader.consume(1_000, 2.0):  # what should not be there
+            if message.error() is None:
+                seen[int(message.value())] += 1
+
+    left = sum(len(each.abandoned) for each in workers)
+    assert set(seen) == set(range(count))
+    assert {number: times for number, times in seen.items() if times != 1} == {}
+    return f"{count} messages, {kills} kills of the server, {left} of workers"
 
 
 @pytest.mark.timeout(400)
@@ -105,31 +142,8 @@ def fill(address: str, count: int) -> None:
 def test_output_is_input_exactly_once(
     broker: Broker, chance: random.Random, report: Callable[[object], None], count: int, kills: int
 ):
-    create_topic(broker.address, INPUT, PARTITIONS)
-    create_topic(broker.address, OUTPUT, PARTITIONS)
-    fill(broker.address, count)
-    workers = [
-        PipeWorker(broker.address, number, chance.randrange(10**6)) for number in range(WORKERS)
-    ]
-    seen: Counter[int] = Counter()
-    ends = time.monotonic() + 300
-    kill_at = sorted(chance.sample(range(1, count * 3 // 4), kills))
-    with contextlib.closing(make_reader(broker.address, OUTPUT, PARTITIONS)) as reader:
-        with running(workers):
-            while len(seen) < count:
-                assert time.monotonic() < ends, f"{len(seen)} of {count} messages"
-                for message in reader.consume(1_000, 0.1):
-                    if message.error() is None:
-                        seen[int(message.value())] += 1
-                if kill_at and len(seen) >= kill_at[0]:
-                    broker.kill9()
-                    broker.start()
-                    kill_at.pop(0)
-        for message in reader.consume(1_000, 2.0):  # what should not be there
-            if message.error() is None:
-                seen[int(message.value())] += 1
+    def kill() -> None:
+        broker.kill9()
+        broker.start()
 
-    left = sum(len(each.abandoned) for each in workers)
-    report(f"{count} messages, {kills} kills of the server, {left} of workers")
-    assert set(seen) == set(range(count))
-    assert {number: times for number, times in seen.items() if times != 1} == {}
+    report(check_pipe(broker.address, chance, count=count, kills=kills, kill=kill))

@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 import pulsar
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.server import Server, launch_server, run_trilogue, start_server
@@ -251,13 +251,6 @@ def test_nodes_end_with_their_supervisor(server: Server):
     for descriptor in descriptors:  # readable when the process has ended
         assert select.select([descriptor], [], [], WAIT_S)[0]
         os.close(descriptor)
-
-
-def test_transactions_are_refused_by_several_nodes(server: Server):
-    producer = Producer({"bootstrap.servers": server.kafka, "transactional.id": "t", **QUIET})
-
-    with pytest.raises(KafkaException):
-        producer.init_transactions(WAIT_S)
 
 
 def test_ports_that_collide_are_named_before_anything_starts(tmp_path: Path):

@@ -212,6 +212,11 @@ class PartitionProducers:
             if state.batches
         }
 
+    def epoch_of(self, producer_id: int) -> int | None:
+        """Return the epoch of a producer, None if it is not known."""
+        state = self._states.get(producer_id)
+        return None if state is None else state.epoch
+
     def active(self) -> list[ActiveProducer]:
         """Return the state of each producer."""
         return [

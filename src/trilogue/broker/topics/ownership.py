@@ -13,6 +13,7 @@ from trilogue.broker.facts import (
     CURSOR_KEY,
     GROUP_KEY,
     MEMBER_KEY,
+    PENDING_KEY,
     TRANSACTION_KEY,
     Protocol,
 )
@@ -61,6 +62,11 @@ class Ownership:
             found.setdefault(row.node_id, []).append(slot)
         return found
 
+    @property
+    def is_divided(self) -> bool:
+        """Whether there are several slots, which may have several owners."""
+        return len(self._state.slots) > 1
+
     def partition_owner(self, partition_id: int) -> int:
         """Return the id of the node that serves a partition."""
         return self._state.slots[self._slot(partition_id)].node_id
@@ -102,7 +108,7 @@ class Ownership:
         kind = key[:1]
         if kind in NAMED:
             return self.owns_name(key[1:].decode())
-        if kind == MEMBER_KEY:
+        if kind in {MEMBER_KEY, PENDING_KEY}:
             (size,) = _NAME_SIZE.unpack_from(key, 1)
             return self.owns_name(key[3 : 3 + size].decode())
         at = PARTITION_AT

@@ -69,7 +69,11 @@ class BatchCommits:
         self._dirty: dict[str, None] = {}
 
     def find_last(self, application_id: str) -> CommittedBatch | None:
-        """Return the last batch of an application, as far as it is durable; None if unknown."""
+        """Return the last batch of an application, as far as it is durable; None if unknown.
+
+        Raises NotCoordinator.
+        """
+        self._coordinator.check_coordinator(application_id)
         return self._durable.get(application_id)
 
     def commit(
@@ -77,10 +81,11 @@ class BatchCommits:
     ) -> Promise[BatchOutcome]:
         """Commit all of them, or none; the promise has the application's last batch when durable.
 
-        Of a batch that is not above the last one nothing is committed. Raises InvalidRequest,
-        TooManyTransactions, UnknownProducerMapping, ProducerFenced, InvalidTransactionState,
-        ConcurrentTransactions.
+        Of a batch that is not above the last one nothing is committed. Raises NotCoordinator,
+        InvalidRequest, TooManyTransactions, UnknownProducerMapping, ProducerFenced,
+        InvalidTransactionState, ConcurrentTransactions.
         """
+        self._coordinator.check_coordinator(application_id)
         last = self._batches.get(application_id)
         if last is not None and batch_id <= last.batch_id:
             return self._when_durable(BatchOutcome(last, is_repeated=True))
@@ -88,6 +93,9 @@ class BatchCommits:
         if len({each.transactional_id for each in transactions}) != len(transactions):
             raise InvalidRequest("a transactional id is named twice")
         coordinator = self._coordinator
+        for each in transactions:
+            if not coordinator.coordinates(each.transactional_id):
+                raise InvalidRequest("the ids of one decision have one coordinator")
         found = [coordinator.check_ongoing(*each) for each in transactions]
         rows = [coordinator.prepare_commit(each.row) for each in found]
         batch = CommittedBatch(application_id, batch_id, self._now_ms())

@@ -13,6 +13,9 @@ with each end, and add partitions by producing; markers then have the higher epo
 message or a late end of an earlier transaction is refused. When the epochs are used up the id gets
 another producer id.
 
+What other nodes have of a transaction ends before it completes, when the decision is durable
+(branches.py).
+
 The coordinator decides at once. What it writes is durable at the journal's next commit: the caller
 waits for that, or for the promise that it gets. Source: KIP-98, KIP-360, KIP-588, KIP-890.
 """
@@ -22,7 +25,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from trilogue.broker.cursors.position import Position
 from trilogue.broker.errors import (
@@ -31,7 +34,6 @@ from trilogue.broker.errors import (
     InvalidRequest,
     InvalidTransactionState,
     InvalidTransactionTimeout,
-    NotServed,
     ProducerFenced,
     StorageFailed,
     TooManyTransactions,
@@ -47,6 +49,7 @@ from trilogue.broker.facts import (
 from trilogue.broker.facts import Protocol as Door
 from trilogue.broker.groups.classic.members import Timers
 from trilogue.broker.promise import Promise
+from trilogue.broker.transactions.branches import Branches
 from trilogue.broker.transactions.records import (
     NO_EPOCH,
     NO_PRODUCER,
@@ -88,6 +91,16 @@ class ProducerIdentity(NamedTuple):
     epoch: int
 
 
+class TransactionParts(Protocol):
+    """What this node has of transactions that another node coordinates, or did (participant.py)."""
+
+    def check_confirmed(self, producer_id: int, epoch: int, part: int | str) -> None:
+        """Raise NotReady where the coordinator has to confirm first."""
+
+    def end_pending(self, group: str, producer_id: int, *, commit: bool) -> None:
+        """Commit or drop the offsets of a group that a producer has pending; BrokerError."""
+
+
 class TransactionCoordinator:
     """All transactional ids of a cluster."""
 
@@ -100,9 +113,9 @@ class TransactionCoordinator:
         commit_acks: Callable[[Sequence[DeferredAck]], object],
         timers: Timers,
         now_ms: Callable[[], int],
-        coordinator_epoch: int,
+        branches: Branches,
+        participant: TransactionParts,
         limits: TransactionLimits | None = None,
-        is_alone: Callable[[], bool] = lambda: True,
     ) -> None:
         self.limits = limits or TransactionLimits()
         self.commits = self.aborts = self.timeouts = 0
@@ -114,26 +127,39 @@ class TransactionCoordinator:
         self._commit_acks = commit_acks
         self._timers = timers
         self._now_ms = now_ms
-        self._coordinator_epoch = coordinator_epoch
-        self._is_alone = is_alone
+        self._branches = branches
+        self._check_confirmed = participant.check_confirmed
+        self._end_pending = participant.end_pending
 
     def attach(self, journal: FactJournal) -> None:
-        """Begin to serve, and finish what was decided before the process ended."""
+        """Begin to serve, and finish what was decided before the process ended.
+
+        A transaction that has positions of a group which another node coordinates since is aborted:
+        that node cannot know that they are pending.
+        """
         self.table.attach(journal)
         for transaction in self.table:
             if transaction.state.is_ending:
                 transaction.ending = Promise()
                 self._finish(transaction, self._marker_of(transaction))
+            elif transaction.state is ONGOING and any(
+                self._branches.group_owner(group) is not None
+                for group in transaction.contained.positions()
+            ):
+                self._abort(transaction)
 
     # -- queries
 
-    def check_timeout(self, timeout_ms: int) -> None:
-        """Raise InvalidTransactionTimeout for a timeout outside the limits.
+    def coordinates(self, transactional_id: str) -> bool:
+        """Whether this node, and no other one, coordinates the transactions of an id."""
+        return self._branches.coordinates(transactional_id)
 
-        NotServed on one of several nodes: the markers would have to reach the others.
-        """
-        if not self._is_alone():
-            raise NotServed("transactions are served by a single node: start it with --nodes 1")
+    def check_coordinator(self, transactional_id: str) -> None:
+        """Raise NotCoordinator where another node coordinates an id."""
+        self._branches.check_coordinator(transactional_id)
+
+    def check_timeout(self, timeout_ms: int) -> None:
+        """Raise InvalidTransactionTimeout for a timeout outside the limits."""
         if not 0 < timeout_ms <= self.limits.timeout_max_ms:
             raise InvalidTransactionTimeout(
                 f"a transaction may take up to {self.limits.timeout_max_ms} ms"
@@ -151,10 +177,12 @@ class TransactionCoordinator:
 
         An ongoing transaction is aborted first. `known` is the identity that the producer has: it
         keeps the id only if nobody took it meanwhile (KIP-360). Raises InvalidRequest,
-        InvalidTransactionTimeout, ConcurrentTransactions, ProducerFenced, TooManyTransactions.
+        NotCoordinator, InvalidTransactionTimeout, ConcurrentTransactions, ProducerFenced,
+        TooManyTransactions.
         """
         if not transactional_id or len(transactional_id.encode()) > NAME_BYTES_MAX:
             raise InvalidRequest(f"a transactional id has 1 to {NAME_BYTES_MAX} bytes")
+        self._branches.check_coordinator(transactional_id)
         self.check_timeout(timeout_ms)
         transaction = self.table.find_by_id(transactional_id)
         if transaction is None:
@@ -218,14 +246,39 @@ class TransactionCoordinator:
     ) -> None:
         """Check that a message belongs to the ongoing transaction; `adds` the partition to it.
 
-        Raises InvalidTransactionState for a partition that was not added, and as `add_partitions`.
+        Raises InvalidTransactionState for a partition that was not added, and as `add_partitions`;
+        NotReady where another node coordinates, and has to confirm it first (participant.py).
+        """
+        if self._branches.coordinates(transactional_id):
+            self.check_part(transactional_id, identity, partition_id, adds=adds)
+        else:
+            self._check_confirmed(*identity, partition_id)
+
+    def check_part(
+        self,
+        transactional_id: str,
+        identity: ProducerIdentity,
+        part: int | str,
+        *,
+        adds: bool,
+    ) -> None:
+        """Check that a partition, or a group by its name, is a part of the ongoing transaction.
+
+        `adds` it to the transaction. Raises InvalidTransactionState, and as `add_partitions`.
         """
         transaction = self._check(transactional_id, identity)
-        if transaction.state is ONGOING and partition_id in transaction.contained.partitions:
+        is_group, contained = isinstance(part, str), transaction.contained
+        if transaction.state is ONGOING and part in (
+            contained.groups if is_group else contained.partitions
+        ):
             return
         if not adds:
-            raise InvalidTransactionState("the partition was not added to the transaction")
-        self._grow(transaction, (partition_id,), ())
+            kind = "group" if is_group else "partition"
+            raise InvalidTransactionState(f"the {kind} was not added to the transaction")
+        if isinstance(part, str):
+            self._grow(transaction, (), (part,))
+        else:
+            self._grow(transaction, (part,), ())
 
     def add_offsets(
         self,
@@ -240,11 +293,8 @@ class TransactionCoordinator:
 
         Raises InvalidTransactionState for a group that was not added, and as `add_partitions`.
         """
+        self.check_part(transactional_id, identity, group, adds=adds)
         transaction = self._check(transactional_id, identity)
-        if transaction.state is not ONGOING or group not in transaction.contained.groups:
-            if not adds:
-                raise InvalidTransactionState("the group was not added to the transaction")
-            self._grow(transaction, (), (group,))
         contained = transaction.contained
         count = sum(len(each.moves) for _, each in contained.offsets) + len(moves)
         if count > self.limits.positions_max:
@@ -377,16 +427,17 @@ class TransactionCoordinator:
                 self._abort(transaction)
         return count
 
-    def abort_all(self) -> list[Promise[ProducerIdentity]]:
-        """Abort every ongoing transaction, before its partitions get other owners."""
-        ongoing = [each for each in self.table if each.state is ONGOING and each.ending is None]
-        return [self._abort(transaction) for transaction in ongoing]
+    @property
+    def is_ending(self) -> bool:
+        """Whether a decision is on its way to other nodes, or to the disk."""
+        return any(transaction.ending is not None for transaction in self.table)
 
     def abort(self, transactional_id: str) -> Promise[ProducerIdentity]:
         """Abort the ongoing transaction of an id, and fence its producer.
 
         Raises UnknownProducerMapping, InvalidTransactionState, ConcurrentTransactions.
         """
+        self._branches.check_coordinator(transactional_id)
         transaction = self.table.find_by_id(transactional_id)
         if transaction is None:
             raise UnknownProducerMapping("there is no such transactional id")
@@ -453,6 +504,7 @@ class TransactionCoordinator:
     ) -> Transaction:
         if not transactional_id:
             raise InvalidRequest("the transactional id is empty")
+        self._branches.check_coordinator(transactional_id)
         transaction = self.table.find_by_id(transactional_id)
         if transaction is None:
             raise UnknownProducerMapping("the transactional id is not known")
@@ -515,14 +567,35 @@ class TransactionCoordinator:
         return self.carry_out(transaction, prepared, (row.producer_id, marker_epoch))
 
     def _finish(self, transaction: Transaction, marker: tuple[int, int]) -> None:
+        """Write what follows the decision; first on other nodes, when it is durable."""
+        if not self._branches.exist(transaction.contained):
+            self._complete(transaction, marker)
+            return
+
+        def decided(problem: BaseException | None) -> None:
+            if problem is not None:
+                self._settle(transaction, StorageFailed(str(problem)))
+                return
+            row = transaction.row
+            commit = row.state is PREPARED[True]
+            name, contained = row.transactional_id, transaction.contained
+            ended = self._branches.end(name, contained, marker, commit=commit)
+            ended.then(lambda _: self._complete(transaction, marker))
+
+        self.table.on_commit(decided)
+
+    def _complete(self, transaction: Transaction, marker: tuple[int, int]) -> None:
         """Write markers, positions and the completion; try again later what the log refuses."""
         row = transaction.row
         commit = row.state is PREPARED[True]
         try:
             self._write_markers(transaction, commit, marker)
+            for group in transaction.contained.groups:
+                self._end_pending(group, marker[0], commit=commit)
             if commit:
                 for group, positions in transaction.contained.positions().items():
-                    self._commit_offsets(group, tuple(positions.values()))
+                    if self._branches.group_owner(group) is None:
+                        self._commit_offsets(group, tuple(positions.values()))
                 self._commit_acks(merge_acks(ack for _, ack in transaction.contained.acks))
             complete = row._replace(
                 state=COMPLETE[commit], started_ms=-1, changed_ms=self._now_ms()
@@ -537,7 +610,7 @@ class TransactionCoordinator:
                 "transaction.end_waits",
                 extra={"transactional_id": row.transactional_id, "reason": str(error)},
             )
-            self._timers.call_later(RETRY_S, partial(self._finish, transaction, marker))
+            self._timers.call_later(RETRY_S, partial(self._complete, transaction, marker))
             return
         self.table.leave_groups(row.transactional_id)
         transaction.row = complete
@@ -553,7 +626,7 @@ class TransactionCoordinator:
             Outcome.COMMIT if commit else Outcome.ABORT,
             producer_id=producer_id,
             producer_epoch=epoch,
-            coordinator_epoch=self._coordinator_epoch,
+            coordinator_epoch=self._branches.coordinator_epoch,
             timestamp_ms=now_ms,
         )
         try:

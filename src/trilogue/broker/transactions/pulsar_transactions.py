@@ -24,6 +24,7 @@ from trilogue.broker.cursors.position import Cursor
 from trilogue.broker.errors import (
     BrokerError,
     InvalidTransactionState,
+    NotServed,
     ProducerFenced,
     TooManyTransactions,
     UnknownTransaction,
@@ -74,7 +75,9 @@ class PulsarTransactions:
         coordinator: TransactionCoordinator,
         allocate_producer_id: Callable[[], int],
         limits: TransactionLimits,
+        is_alone: Callable[[], bool],
     ) -> None:
+        self._is_alone = is_alone
         self.coordinator = coordinator
         self._allocate_producer_id = allocate_producer_id
         self._limits = limits
@@ -96,8 +99,9 @@ class PulsarTransactions:
     def begin(self, timeout_ms: int, owner: str) -> Promise[ProducerIdentity]:
         """Begin a transaction; the promise has its producer when that is durable.
 
-        Raises InvalidTransactionTimeout, TooManyTransactions, ProducerIdsExhausted.
+        Raises NotServed, InvalidTransactionTimeout, TooManyTransactions, ProducerIdsExhausted.
         """
+        self._check_served()
         self.coordinator.check_timeout(timeout_ms)
         if self._open >= self._limits.open_max:
             raise TooManyTransactions(f"up to {self._limits.open_max} transactions may be open")
@@ -108,13 +112,21 @@ class PulsarTransactions:
         return promise
 
     def find_transaction(self, txn_id: TxnId) -> Transaction:
-        """Return the transaction of a TxnID, also one that has ended; raises UnknownTransaction."""
+        """Return the transaction of a TxnID, also one that has ended.
+
+        Raises UnknownTransaction; NotServed on one of several nodes.
+        """
+        self._check_served()
         found = None
         if txn_id.most == COORDINATOR:
             found = self.coordinator.table.find_by_producer(txn_id.identity.producer_id)
         if found is None:
             raise UnknownTransaction(f"there is no transaction {txn_id}")
         return found
+
+    def _check_served(self) -> None:
+        if not self._is_alone():
+            raise NotServed("Pulsar's transactions are served by one node: start it with --nodes 1")
 
     def find_open(self, txn_id: TxnId) -> Transaction:
         """Return the open transaction of a TxnID.

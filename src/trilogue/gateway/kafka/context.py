@@ -15,6 +15,7 @@ the response is sent:
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections import Counter
@@ -382,6 +383,18 @@ class PromisedResponse(Generic[R]):
     def __init__(self, promise: Promise[R], respond: Callable[[Promise[R]], object]) -> None:
         self.promise = promise
         self.respond = respond
+
+
+async def wait_for_commit(gateway: GatewayContext) -> BaseException | None:
+    """Wait until all appended batches are durable; return the failure if they never will be."""
+    committed: asyncio.Future[BaseException | None] = gateway.loop.create_future()
+
+    def report(failure: BaseException | None) -> None:
+        if not committed.done():  # the gateway may have closed
+            committed.set_result(failure)
+
+    gateway.journal.on_commit(report)
+    return await committed
 
 
 HandlerResult = (

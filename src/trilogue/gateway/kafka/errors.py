@@ -44,6 +44,7 @@ CODES: dict[type[BaseException], ErrorCode] = {
     broker.BacklogExceeded: ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     broker.BacklogHold: ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     broker.NotOwner: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    broker.NotCoordinator: ErrorCode.NOT_COORDINATOR,
     broker.StaleEpoch: ErrorCode.FENCED_LEADER_EPOCH,
     broker.UnknownEpoch: ErrorCode.UNKNOWN_LEADER_EPOCH,
     # appending and reading

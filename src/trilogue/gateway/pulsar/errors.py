@@ -53,6 +53,7 @@ CODES: dict[type[BaseException], ServerError] = {
     broker.PolicyViolation: ServerError.NotAllowedError,
     broker.OffsetOutOfRange: ServerError.MetadataError,
     broker.NotOwner: ServerError.ServiceNotReady,
+    broker.NotCoordinator: ServerError.TransactionCoordinatorNotFound,
     broker.StaleEpoch: ServerError.ServiceNotReady,
     broker.UnknownEpoch: ServerError.ServiceNotReady,
     broker.TopicTerminated: ServerError.TopicTerminatedError,

@@ -18,6 +18,7 @@ from trilogue.broker.errors import (
     BrokerError,
     ConcurrentTransactions,
     InvalidTransactionState,
+    NotServed,
     TooManyTransactions,
     UnknownTransaction,
 )
@@ -124,7 +125,7 @@ def _append_in_transaction(  # noqa: PLR0917 - what `handle_send` has
         broker.pulsar_transactions.add_partitions(txn_id, (partition.partition_id,))
     except (UnknownTransaction, InvalidTransactionState, ConcurrentTransactions):
         return AppendResult(-1, -1, True, partition.acks_from_memory)
-    except (AccessDenied, TooManyTransactions) as problem:
+    except (AccessDenied, NotServed, TooManyTransactions) as problem:
         raise PulsarProtocolError(ServerError.NotAllowedError, str(problem)) from problem
     header = join_transaction(entry, header, *txn_id.identity)
     return partition.append_entry(entry, header, now_ms=now_ms, sequence=stamp, in_transaction=True)

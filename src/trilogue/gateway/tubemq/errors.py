@@ -50,6 +50,7 @@ CODES: dict[type[BaseException], TubeCode] = {
     broker.PolicyViolation: TubeCode.FORBIDDEN,
     broker.OffsetOutOfRange: TubeCode.MOVED,
     broker.NotOwner: TubeCode.SERVICE_UNAVAILABLE,
+    broker.NotCoordinator: TubeCode.SERVICE_UNAVAILABLE,
     broker.StaleEpoch: TubeCode.SERVICE_UNAVAILABLE,
     broker.UnknownEpoch: TubeCode.SERVICE_UNAVAILABLE,
     broker.TopicTerminated: TubeCode.PARTITION_NOT_PUBLISHABLE,

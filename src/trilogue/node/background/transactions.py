@@ -1,9 +1,10 @@
-"""Ends transactions that take too long, and forgets transactional ids that nobody uses."""
+"""Ends transactions that take too long, and forgets transactional ids that are not used."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 
 from trilogue.broker.broker import Broker
 from trilogue.broker.errors import BrokerError
@@ -12,6 +13,7 @@ log = logging.getLogger(__name__)
 
 CHECK_S = 1.0
 FORGET_EVERY = 600  # checks
+DECISIONS_LIMIT_S, DECISIONS_LOOK_S = 2.0, 0.01
 
 
 class TransactionExpiry:
@@ -34,3 +36,10 @@ class TransactionExpiry:
                     self._batch_commits.forget_expired()
             except BrokerError as error:  # as on a full disk: the next check does the rest
                 log.warning("transactions.expiry_failed", extra={"reason": str(error)})
+
+
+async def finish_decisions(broker: Broker) -> None:
+    """Let what is decided reach the other nodes, if they are there: their slots may move."""
+    ends = time.monotonic() + DECISIONS_LIMIT_S
+    while broker.transactions.is_ending and time.monotonic() < ends:  # noqa: ASYNC110
+        await asyncio.sleep(DECISIONS_LOOK_S)

@@ -25,9 +25,7 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from trilogue.broker.promise import Promise
 from trilogue.broker.settings.values import Value
 from trilogue.log.directory import DataDirectory
 from trilogue.log.errors import AlreadyLocked, LogError
@@ -120,19 +118,11 @@ def _flush_and_end(settings: Settings, link: NodeLink) -> int:
     async def flush() -> None:
         node = Node(settings, place=link.place)
         await node.start()
-        for promise in node.storage.broker.transactions.abort_all():
-            await _wait_for(promise)
         await node.drain(asyncio.Event(), START_LIMIT_S)
         await node.close()
 
     asyncio.run(flush())
     return 0
-
-
-async def _wait_for(promise: Promise[Any]) -> None:
-    ended = asyncio.Event()
-    promise.then(lambda _: ended.set())
-    await ended.wait()
 
 
 class Supervisor:

@@ -147,7 +147,8 @@ async def test_a_restart_carries_out_what_was_decided():
             commit_acks=lambda _acks: None,
             timers=rig.loop,
             now_ms=lambda: rig.now_ms,
-            coordinator_epoch=4,
+            branches=rig.broker.branches,
+            participant=rig.broker.participant,
         )
         batches = BatchCommits(fresh, lambda: rig.now_ms)
         for value in rows:

@@ -494,7 +494,8 @@ async def test_state_is_the_same_after_a_restart_from_a_snapshot_and_from_facts(
             commit_acks=lambda _acks: None,
             timers=rig.loop,
             now_ms=lambda: rig.now_ms,
-            coordinator_epoch=4,
+            branches=rig.broker.branches,
+            participant=rig.broker.participant,
         )
         for value in rows.values():
             fresh.table.load(value)

@@ -336,9 +336,7 @@ def _fetch_group(
         ids = list(context.broker.committed_offsets.positions(Protocol.KAFKA, requested.group_id))
         theirs = (yield from index.find_topics(ids)) if ids else {}
         topics = _all_topics(context, requested.group_id, theirs)
-    pending = (
-        context.broker.transactions.table.pending_positions(requested.group_id) if stable else set()
-    )
+    pending = context.broker.pending_positions(requested.group_id) if stable else set()
     work = 0
     for topic in topics:
         if pending:

@@ -10,7 +10,7 @@ no response; when such a request fails the broker closes the connection, as Kafk
 the client notices.
 From v3 on each partition gets exactly one batch. A transactional batch needs WRITE on the
 transactional id (53) and belongs to its ongoing transaction (48), which from v12 on it joins by
-itself (KIP-890).
+itself (KIP-890). One whose coordinator is another node waits for it (joined_produce.py).
 
 A batch whose records must be read before the append (broker/topics/batch_validation.py) is
 validated in the executor unless it is small. Meanwhile the connection accepts no other request, so
@@ -19,10 +19,9 @@ that the order of appends is the order of requests.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Coroutine, Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -48,7 +47,7 @@ from trilogue.entry.entry import CODEC_MASK, TRANSACTIONAL, Codec, EntryError
 from trilogue.entry.header import CODEC_AT, HEADER_SIZE, MAGIC, MAGIC_AT
 from trilogue.entry.kafka.message_set_conversion import is_message_set
 from trilogue.entry.kafka.record_batch import check_produced
-from trilogue.gateway.kafka.context import DurableResponse, GatewayContext, RequestContext
+from trilogue.gateway.kafka.context import DurableResponse, RequestContext, wait_for_commit
 from trilogue.gateway.kafka.errors import to_error_code
 from trilogue.gateway.reply_queue import BufferedReply
 from trilogue.gateway.stream import Close
@@ -62,6 +61,9 @@ from trilogue.wire.kafka.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+
+if TYPE_CHECKING:
+    from trilogue.gateway.kafka.produce.joined_produce import Joins
 
 NO_RESPONSE, LEADER, ALL = 0, 1, -1
 IDS_SINCE, ZSTD_SINCE = 13, 7
@@ -95,6 +97,9 @@ class ProduceContext(msgspec.Struct):
     validated_parts: int = 0  # partitions validated on the event loop
     transactional_id: str | None = None
     transactions: TransactionCoordinator | None = None
+    refusals: dict[int, BrokerError] | None = (
+        None  # of the coordinator of the transaction, on another node
+    )
 
 
 Answer = (
@@ -104,6 +109,55 @@ Answer = (
 
 def handle_produce(call: RequestContext, request: ProduceRequest) -> Answer:
     """Append all batches, then wait for the commit unless all topics ack from memory."""
+    name = request.transactional_id
+    if name is not None and not call.broker.transactions.coordinates(name):
+        from trilogue.gateway.kafka.produce.joined_produce import copy_records, find_joins
+
+        find_ids = partial(_find_partition_ids, call)
+        joins = find_joins(call, request, name, find_ids, adds=call.version >= ADDS_SINCE)
+        if joins:
+            copy_records(request)
+            return _produce_joined(call, request, joins)
+    return _produce(call, request)
+
+
+async def _produce_joined(
+    call: RequestContext, request: ProduceRequest, joins: Joins
+) -> ProduceResponse | BufferedReply:
+    """Do the same when the coordinator has confirmed the partitions."""
+    from trilogue.gateway.kafka.produce.joined_produce import join_partitions
+
+    answer = _produce(call, request, await join_partitions(call, joins))
+    if isinstance(answer, DurableResponse):
+        failure = await wait_for_commit(call.gateway)
+        if failure is not None:
+            replace_by_error(answer.response, to_error_code(failure), version=call.version)
+        response: ProduceResponse = answer.response
+        return response
+    if isinstance(answer, ProduceResponse):
+        return answer
+    return BufferedReply([]) if answer is None else await answer
+
+
+def _find_partition_ids(call: RequestContext, data: TopicProduceData) -> dict[int, int]:
+    """Return the ids of the partitions of a topic that this node owns, by index."""
+    try:
+        topic = find_topic(call, data)
+    except BrokerError:
+        return {}
+    if not call.is_allowed(topic.name):
+        return {}
+    partitions = topic.partitions
+    return {
+        each.index: partitions[each.index].partition_id
+        for each in data.partition_data
+        if 0 <= each.index < len(partitions) and not partitions[each.index].is_remote
+    }
+
+
+def _produce(
+    call: RequestContext, request: ProduceRequest, refusals: dict[int, BrokerError] | None = None
+) -> Answer:
     code = ErrorCode.NONE
     if request.acks not in {ALL, LEADER, NO_RESPONSE}:
         code = ErrorCode.INVALID_REQUIRED_ACKS
@@ -118,6 +172,7 @@ def handle_produce(call: RequestContext, request: ProduceRequest) -> Answer:
         call,
         transactional_id=request.transactional_id,
         transactions=call.broker.transactions,
+        refusals=refusals,
     )
     response = ProduceResponse()
     acks_from_memory = bool(request.topic_data)
@@ -295,6 +350,8 @@ def _check_transaction(context: ProduceContext, partition: Partition, records: m
     if name is None or transactions is None:
         raise AccessDenied(Operation.WRITE, Resource(ResourceKind.TRANSACTION, ""))
     try:
+        if context.refusals and partition.partition_id in context.refusals:
+            raise context.refusals[partition.partition_id]
         transactions.check_produce(
             name,
             ProducerIdentity(header.producer_id, header.producer_epoch),
@@ -341,22 +398,10 @@ async def _finish(
         _close_on_error(response)
         return BufferedReply([])
     if not acks_from_memory:
-        failure = await _wait_for_commit(gateway)
+        failure = await wait_for_commit(gateway)
         if failure is not None:
             replace_by_error(response, to_error_code(failure), version=context.version)
     return response
-
-
-async def _wait_for_commit(gateway: GatewayContext) -> BaseException | None:
-    """Wait until all appended batches are durable; return the failure if they never will be."""
-    committed: asyncio.Future[BaseException | None] = gateway.loop.create_future()
-
-    def report(failure: BaseException | None) -> None:
-        if not committed.done():  # the gateway may have closed
-            committed.set_result(failure)
-
-    gateway.journal.on_commit(report)
-    return await committed
 
 
 def _split_for_executor(deferred: list[DeferredBatch]) -> Iterator[list[DeferredBatch]]:

@@ -64,7 +64,10 @@ def handle_describe_committed_batch(
         return DescribeCommittedBatchResponse(
             error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         )
-    batch = context.broker.batch_commits.find_last(request.application_id)
+    try:
+        batch = context.broker.batch_commits.find_last(request.application_id)
+    except BrokerError as problem:
+        return DescribeCommittedBatchResponse(error_code=to_error_code(problem))
     if batch is None:
         return DescribeCommittedBatchResponse()
     return DescribeCommittedBatchResponse(batch_id=batch.batch_id, committed_ms=batch.committed_ms)

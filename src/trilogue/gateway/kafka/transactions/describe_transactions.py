@@ -1,7 +1,8 @@
 """DescribeTransactions v0: the state of transactional ids (KIP-664).
 
 Needs DESCRIBE on each id (53). Of the partitions of an ongoing transaction those are listed whose
-topic the client may describe, as in Kafka. An unknown id is 105, an empty one 42.
+topic the client may describe, as in Kafka. An unknown id is 105, an empty one 42, an id of
+another coordinator 16.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ def _describe(context: RequestContext, name: str) -> DescribedTransaction:
         answer.error_code = ErrorCode.INVALID_REQUEST
     elif not context.is_allowed(name):
         answer.error_code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    elif not context.broker.transactions.coordinates(name):
+        answer.error_code = ErrorCode.NOT_COORDINATOR
     else:
         found = context.broker.transactions.table.find_by_id(name)
         if found is None:

@@ -12,8 +12,15 @@ from trilogue.broker.cursors.committed_offsets import find_refusal
 from trilogue.broker.errors import BrokerError, ProducerFenced
 from trilogue.broker.facts import CursorMove
 from trilogue.broker.transactions.coordinator import ProducerIdentity
-from trilogue.gateway.kafka.context import DurableResponse, RequestContext
+from trilogue.broker.transactions.node_requests import JoinTransaction
+from trilogue.gateway.kafka.context import (
+    DurableResponse,
+    HandlerResult,
+    RequestContext,
+    wait_for_commit,
+)
 from trilogue.gateway.kafka.errors import to_error_code
+from trilogue.gateway.kafka.transactions.joins import join_transaction
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.transactions.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -31,7 +38,7 @@ Moves = list[tuple[CursorMove, TxnOffsetCommitResponsePartition]]
 
 def handle_txn_offset_commit(
     context: RequestContext, request: TxnOffsetCommitRequest
-) -> TxnOffsetCommitResponse | DurableResponse:
+) -> HandlerResult:
     """Keep the positions; the response waits until they are durable."""
     code = _request_code(context, request)
     moves: Moves = []
@@ -40,6 +47,8 @@ def handle_txn_offset_commit(
     )
     if code or not moves:
         return response
+    if not context.broker.transactions.coordinates(request.transactional_id):
+        return _commit_joined(context, request, response, moves)
     identity = ProducerIdentity(request.producer_id, request.producer_epoch)
     try:
         context.broker.transactions.add_offsets(
@@ -50,13 +59,46 @@ def handle_txn_offset_commit(
             adds=context.version >= ADDS_SINCE,
         )
     except BrokerError as problem:
-        refused = to_error_code(problem)
-        if isinstance(problem, ProducerFenced):
-            refused = ErrorCode.INVALID_PRODUCER_EPOCH  # in all versions, as in Kafka
-        for _, answer in moves:
-            answer.error_code = refused
-        return response
+        return _refuse(response, moves, problem)
     return DurableResponse(response, _fail)
+
+
+async def _commit_joined(
+    context: RequestContext,
+    request: TxnOffsetCommitRequest,
+    response: TxnOffsetCommitResponse,
+    moves: Moves,
+) -> TxnOffsetCommitResponse:
+    """Keep the positions here when the coordinator, another node, has confirmed the group."""
+    producer, group = (request.producer_id, request.producer_epoch), request.group_id
+    adds = context.version >= ADDS_SINCE
+    participant, gateway = context.broker.participant, context.gateway
+    try:
+        refusal = await join_transaction(
+            gateway, JoinTransaction(request.transactional_id, *producer, group, adds)
+        )
+        if refusal is not None:
+            return _refuse(response, moves, refusal)
+        if code := _request_code(context, request):  # the group may have gone on meanwhile
+            return _fail(response, code)
+        participant.add_offsets(*producer, group, [move for move, _ in moves])
+    except TimeoutError:
+        return _fail(response, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    except BrokerError as problem:
+        return _refuse(response, moves, problem)
+    failure = await wait_for_commit(gateway)
+    return response if failure is None else _fail(response, to_error_code(failure))
+
+
+def _refuse(
+    response: TxnOffsetCommitResponse, moves: Moves, problem: BrokerError
+) -> TxnOffsetCommitResponse:
+    refused = to_error_code(problem)
+    if isinstance(problem, ProducerFenced):
+        refused = ErrorCode.INVALID_PRODUCER_EPOCH  # in all versions, as in Kafka
+    for _, answer in moves:
+        answer.error_code = refused
+    return response
 
 
 def _request_code(context: RequestContext, request: TxnOffsetCommitRequest) -> ErrorCode:

@@ -1,0 +1,53 @@
+"""Has partitions and groups confirmed by the coordinator of a transaction on another node.
+
+A coordinator that is down is tried again for a while: the node is started again meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from trilogue.broker.errors import (
+    BrokerError,
+    ConcurrentTransactions,
+    NotCoordinator,
+    NotReady,
+)
+from trilogue.broker.promise import Promise
+from trilogue.broker.transactions.node_requests import JoinTransaction
+from trilogue.gateway.kafka.context import GatewayContext
+
+LIMIT_S: Final = 10.0
+PAUSE_S: Final = 0.05
+PAUSE_MAX_S: Final = 0.5
+RETRIABLE: Final = (ConcurrentTransactions, NotCoordinator, NotReady)
+
+
+async def join_transaction(gateway: GatewayContext, request: JoinTransaction) -> BrokerError | None:
+    """Return None when the part is confirmed, or the refusal.
+
+    TimeoutError if there was no answer until the limit, or none but to try again.
+    """
+    participant = gateway.broker.participant
+    pause_s = PAUSE_S
+    async with asyncio.timeout(LIMIT_S):
+        while True:
+            error = await _settled(gateway, participant.join(request))
+            if error is None:
+                return None
+            if not isinstance(error, RETRIABLE):
+                return error if isinstance(error, BrokerError) else NotReady(str(error))
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, PAUSE_MAX_S)
+
+
+async def _settled(gateway: GatewayContext, promise: Promise[None]) -> BaseException | None:
+    future: asyncio.Future[BaseException | None] = gateway.loop.create_future()
+
+    def settle(settled: Promise[None]) -> None:
+        if not future.done():
+            future.set_result(settled.error)
+
+    promise.then(settle)
+    return await future

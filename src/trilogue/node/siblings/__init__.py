@@ -1,0 +1,1 @@
+"""Requests between the nodes of one machine, over sockets in their data directory."""

@@ -1,0 +1,128 @@
+"""Serves requests of the other nodes of one machine.
+
+Requests of a node are handled in their order, and none of an earlier connection once a later one
+has begun: a node that connects again may send again what had no answer, and the first copy must not
+be handled after the second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from trilogue.broker.promise import Promise
+from trilogue.broker.transactions.node_requests import NodeRequest
+from trilogue.node.siblings.frames import (
+    Hello,
+    decode_hello,
+    decode_request,
+    encode_outcome,
+    is_same_user,
+    make_frame,
+    read_frame,
+    socket_address,
+)
+
+log = logging.getLogger(__name__)
+
+CONNECTIONS_MAX: Final = 1_024
+HELLO_LIMIT_S: Final = 5.0
+
+Handle = Callable[[int, NodeRequest], Promise[None]]
+
+
+class SiblingServer:
+    """The socket of this node, and the connections of the others."""
+
+    def __init__(self, directory: Path, node_id: int, handle: Handle) -> None:
+        self._directory = directory
+        self._node_id = node_id
+        self._handle = handle
+        self._server: asyncio.Server
+        self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        self._newest: dict[int, tuple[tuple[int, int], asyncio.StreamWriter]] = {}
+
+    async def open(self) -> None:
+        """Listen; an earlier process of this node has left its socket. Raises OSError."""
+        listening = self._bind()
+        try:
+            self._server = await asyncio.start_unix_server(self._accept, sock=listening)
+        except BaseException:
+            listening.close()
+            raise
+
+    def _bind(self) -> socket.socket:
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        try:
+            with socket_address(self._directory, self._node_id) as address:
+                Path(address).unlink(missing_ok=True)
+                listening.bind(address)
+                Path(address).chmod(0o600)
+        except BaseException:
+            listening.close()
+            raise
+        return listening
+
+    async def close(self) -> None:
+        """Listen no more, and close the connections."""
+        self._server.close()
+        tasks = list(self._connections)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peer = writer.get_extra_info("socket")
+        if len(self._connections) >= CONNECTIONS_MAX or not is_same_user(peer):
+            writer.transport.abort()
+            return
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections[task] = writer
+        try:
+            await self._serve(reader, writer)
+        except (OSError, asyncio.IncompleteReadError, TimeoutError):
+            pass  # the other node has ended, or connects again
+        except (ValueError, msgspec.DecodeError) as error:
+            log.warning("sibling.bad_bytes", extra={"reason": str(error)})
+        finally:
+            del self._connections[task]
+            writer.transport.abort()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async with asyncio.timeout(HELLO_LIMIT_S):
+            _, payload = await read_frame(reader)
+        hello = decode_hello(payload)
+        if not self._admit(hello, writer):
+            return
+        while True:
+            number, payload = await read_frame(reader)
+            if self._newest[hello.node_id][1] is not writer:
+                return
+            request = decode_request(payload)
+            answered = self._handle(hello.node_id, request)
+            answered.then(partial(_answer, writer, number))
+            await writer.drain()
+
+    def _admit(self, hello: Hello, writer: asyncio.StreamWriter) -> bool:
+        """Let a later connection of a node take the place of an earlier one."""
+        order = hello.node_epoch, hello.connection
+        newest = self._newest.get(hello.node_id)
+        if newest is not None:
+            if order <= newest[0]:
+                return False
+            newest[1].transport.abort()
+        self._newest[hello.node_id] = order, writer
+        return True
+
+
+def _answer(writer: asyncio.StreamWriter, number: int, answered: Promise[None]) -> None:
+    if not writer.transport.is_closing():
+        writer.write(make_frame(number, encode_outcome(answered.error)))
