@@ -10,6 +10,7 @@ from confluent_kafka import Producer
 
 from tests.brokers import Broker
 from tests.conformance.clients import DEADLINE, IN_PROCESS, Record
+from tests.conformance.clients.kafka_programs import FRANZ_GO
 from tests.conformance.clients.kafka_shares import SharedRecord, Shares
 from tests.conformance.clients.kafka_tools import TOOLS_4
 from tests.conformance.conftest import unique
@@ -115,6 +116,17 @@ def test_a_group_of_committed_records_reads_no_others(address: str, topic: str, 
 
     assert [each.value for each in records] == ["0a", "0b", "2a", "2b", "4a", "4b"]
     assert last.value == "open"
+
+
+def test_franz_go_releases_and_accepts_records(address: str, topic: str, shares: Shares):
+    group = unique("franz")
+    shares.configure(address, group, EARLIEST)
+    write(address, topic, 5)
+
+    deliveries = FRANZ_GO.request("share", address, group=group, topic=topic, count=5)
+
+    assert sorted(deliveries) == [[offset, count] for offset in range(5) for count in (1, 2)]
+    assert shares.offsets(address, group) == {"0": [5, 0]}
 
 
 def test_records_of_a_consumer_that_dies_are_delivered_to_another(

@@ -71,6 +71,8 @@ func run(ctx context.Context, r *request) (any, error) {
 		return write(ctx, r)
 	case "read":
 		return read(ctx, r)
+	case "share":
+		return share(ctx, r)
 	case "join":
 		return join(r)
 	case "poll":
@@ -234,6 +236,33 @@ func read(ctx context.Context, r *request) (any, error) {
 }
 
 // --- members of groups --------------------------------------------------------------------------
+
+// share reads as a member of a share group: it releases each record at its first delivery and accepts
+// it at its second one; what it returns is the offset and the count of each delivery.
+func share(ctx context.Context, r *request) (any, error) {
+	client, err := kgo.NewClient(options(r, kgo.ConsumeTopics(r.Topic), kgo.ShareGroup(r.Group))...)
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	deliveries := [][2]int64{}
+	for accepted := 0; accepted < r.Count; {
+		fetches := client.PollFetches(ctx)
+		if err := fetches.Err0(); err != nil {
+			return nil, err
+		}
+		for _, each := range fetches.Records() {
+			deliveries = append(deliveries, [2]int64{each.Offset, int64(each.DeliveryCount())})
+			if each.DeliveryCount() > 1 {
+				accepted++
+				each.Ack(kgo.AckAccept)
+			} else {
+				each.Ack(kgo.AckRelease)
+			}
+		}
+	}
+	return deliveries, client.FlushAcks(ctx)
+}
 
 func join(r *request) (any, error) {
 	made := &member{partitions: map[string][]int32{}}
