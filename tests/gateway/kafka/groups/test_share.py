@@ -186,7 +186,6 @@ async def test_positions_of_a_group_without_members_are_moved_and_deleted():
     async with Rig() as rig:
         topic = rig.topic("t", 2)
         peer = rig.peer()
-        assert (await peer.request(alter(0, 0), 0)).error_code == ErrorCode.GROUP_ID_NOT_FOUND
         assert (await peer.request(delete(), 0)).error_code == ErrorCode.GROUP_ID_NOT_FOUND
         await peer.request(beat(), 1)
         assert (await peer.request(alter(0, 0), 0)).error_code == ErrorCode.NON_EMPTY_GROUP
@@ -205,6 +204,18 @@ async def test_positions_of_a_group_without_members_are_moved_and_deleted():
         assert deleted.responses[0].error_code == 0
         assert unknown.responses[0].error_code == 3
         assert (await describe_offsets(rig)).topics == []
+
+
+@on_loop
+async def test_positions_of_an_unknown_group_make_it():
+    async with Rig() as rig:
+        rig.topic("t")
+
+        assert (await rig.peer().request(alter(0, 0), 0)).error_code == 0
+
+        (listed,) = (await rig.peer().request(ListGroupsRequest(), 5)).groups
+        assert (listed.group_id, listed.group_type, listed.group_state) == ("g", "share", "Empty")
+        assert (await describe_offsets(rig)).topics[0].partitions[0].start_offset == 0
 
 
 @on_loop

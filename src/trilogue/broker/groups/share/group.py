@@ -200,7 +200,7 @@ class ShareGroup:
             self._target = {}
             self.subscribed.forget()
             self._groups.on_emptied(self)
-            self._groups.membership.store(self.name, {GROUP: encode_group(self.epoch)})
+            self.store_epoch()
         self._report_size()
 
     def restore(self, epoch: int, members: Iterable[ShareGroupMember]) -> None:
@@ -214,6 +214,10 @@ class ShareGroup:
         self.target_epoch = epoch
         self.epoch = epoch + 1 if self._members else epoch
         self._report_size()
+
+    def store_epoch(self) -> None:
+        """Store the epoch of a group without members."""
+        self._groups.membership.store(self.name, {GROUP: encode_group(self.epoch)})
 
     def start_session_timer(self, member: ShareGroupMember) -> None:
         """Wait for the next heartbeat."""

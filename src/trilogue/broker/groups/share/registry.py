@@ -69,6 +69,15 @@ class ShareGroupRegistry:
             raise UnknownGroup(f"Group {name} is not a share group.")
         return group
 
+    def create_group(self, name: str) -> ShareGroup:
+        """Return a share group; one without members where the name is free, else UnknownGroup."""
+        if self._groups.find_group(name) is None and self._groups.records.get(name) is None:
+            group = self._make_group(name)
+            self._groups.replace(name, group)
+            self._groups.records.mark_empty(name, SHARE, SHARE)
+            group.store_epoch()
+        return self.find_group(name)
+
     def restore(self, name: str, rows: Rows) -> None:
         """Let a share group go on with the members that are stored; CorruptLog."""
         members = [

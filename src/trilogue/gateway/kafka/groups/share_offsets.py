@@ -137,12 +137,12 @@ def _describe_partition(
 def handle_alter_share_group_offsets(
     context: RequestContext, request: AlterShareGroupOffsetsRequest
 ) -> AlterShareGroupOffsetsResponse | DurableResponse:
-    """Let a group begin again at other offsets."""
+    """Let a group begin again at other offsets; an unknown one is created without members."""
     if code := context.group_refusal(request.group_id):
         return AlterShareGroupOffsetsResponse(error_code=code)
     response = AlterShareGroupOffsetsResponse()
     try:
-        _check_without_members(context, request.group_id)
+        _check_without_members(context, request.group_id, may_create=True)
     except BrokerError as refusal:
         set_error(response, refusal)
         return response
@@ -150,11 +150,13 @@ def handle_alter_share_group_offsets(
     return DurableResponse(response, _set_failed)
 
 
-def _check_without_members(context: RequestContext, name: str) -> None:
+def _check_without_members(context: RequestContext, name: str, *, may_create: bool = False) -> None:
     """Raise InvalidGroupName, UnknownGroup or GroupNotEmpty."""
     if not name:
         raise InvalidGroupName("a group needs a name")
-    if not context.broker.share_groups.find_group(name).is_empty:
+    groups = context.broker.share_groups
+    group = groups.create_group(name) if may_create else groups.find_group(name)
+    if not group.is_empty:
         raise GroupNotEmpty(f"The group is not empty: {name} has members.")
 
 
