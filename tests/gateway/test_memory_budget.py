@@ -14,7 +14,7 @@ from tests.waiting import wait_on_loop
 from trilogue.gateway import memory_budget
 from trilogue.gateway.cold_reads import ColdReads
 from trilogue.gateway.memory_budget import MIB, ConnectionMemory, MemoryBudget, MemoryHolder
-from trilogue.gateway.stream import Limits, Stream
+from trilogue.gateway.stream import STOP_BROKER, Limits, Stream
 
 STALLED_S = 0.05
 
@@ -316,15 +316,79 @@ def test_a_large_frame_waits_until_there_is_memory_for_the_rest_of_it():
     run(test)
 
 
-def test_frames_up_to_a_mebibyte_never_wait():
+def test_frames_up_to_a_mebibyte_do_not_wait_while_memory_is_left():
     async def test() -> None:
         memory = ConnectionMemory(received=MemoryBudget(16 * MIB))
-        Peer(memory.received, 16 * MIB, moves=True)
+        Peer(memory.received, 14 * MIB, moves=True)
         connection = Connection(memory)
 
         connection.transport.receive(frame(bytes(MIB - 5)))
 
         assert connection.session.sizes == [MIB - 5]
+
+    run(test)
+
+
+def test_a_small_frame_waits_while_all_memory_is_spent():
+    """Thousands of connections with half of a mebibyte each took more than the budget."""
+
+    async def test() -> None:
+        memory = ConnectionMemory(received=MemoryBudget(16 * MIB))
+        peer = Peer(memory.received, 16 * MIB, moves=True)
+        connection = Connection(memory)
+        octets = frame(bytes(MIB - 5))
+
+        connection.transport.receive(octets[: 16 << 10])
+        assert connection.session.sizes == []
+        assert not connection.transport.reading
+        peer.resize(0)
+        await wait_on_loop(lambda: connection.transport.reading)
+        connection.transport.receive(octets[16 << 10 :])
+
+        assert connection.session.sizes == [MIB - 5]
+
+    run(test)
+
+
+def test_peers_above_the_limit_go_though_they_move_and_none_waits():
+    async def test() -> None:
+        budget = MemoryBudget(10 * MIB)
+        peers = [Peer(budget, MIB, moves=True) for _ in range(15)]
+
+        await wait_on_loop(lambda: budget.size_bytes <= 10 * MIB)
+
+        assert sum(peer.is_evicted for peer in peers) == 5
+
+    run(test)
+
+
+def test_peers_of_a_crowding_address_make_room_for_another_address():
+    async def test() -> None:
+        budget = MemoryBudget(10 * MIB)
+        peers = [Peer(budget, MIB, moves=True, address="crowd") for _ in range(10)]
+        granted: list[None] = []
+        began = asyncio.get_running_loop().time()
+
+        budget.wait("one", MIB, lambda: granted.append(None), connection="c", address="other")
+        await wait_on_loop(lambda: bool(granted))
+
+        assert asyncio.get_running_loop().time() - began < memory_budget.PATIENCE_S
+        assert sum(peer.is_evicted for peer in peers) == 1
+
+    run(test)
+
+
+def test_a_connection_that_the_server_does_not_read_is_not_evicted():
+    async def test() -> None:
+        memory = ConnectionMemory(received=MemoryBudget(4 * MIB))
+        paused = Connection(memory)
+        paused.transport.receive(frame(bytes(MIB))[: MIB // 2])
+        paused.stream.stop(STOP_BROKER)
+        Peer(memory.received, 8 * MIB, moves=False)
+
+        await asyncio.sleep(4 * STALLED_S)
+
+        assert not paused.transport.aborted
 
     run(test)
 

@@ -157,20 +157,20 @@ def int32_frames(request: pytest.FixtureRequest) -> type[Int32Frames]:
     return load_pure("trilogue.wire.frames").Int32Frames
 
 
-@pytest.mark.parametrize("cut", [0, 1, 30_000])
+@pytest.mark.parametrize("cut", [0, 1, 9_000])
 def test_buffer_shrinks_after_large_frames_are_followed_by_small_ones(int32_frames, cut: int):
     """Ten thousand such peers held 40 GB: something came between any two rests."""
     frames = int32_frames(BUSY_CAPACITY)
     feed(frames, framed(bytes(BUSY_CAPACITY - 4)))
     assert frames.capacity == BUSY_CAPACITY
-    small = framed(bytes(40_000))
+    small = framed(bytes(12_000))
     stream = small * 4
     feed(frames, stream[:cut])
 
     for _ in range(2):
         frames.rest()
         taken = feed(frames, stream[cut : cut + len(small)])
-        assert taken == [bytes(40_000)]
+        assert taken == [bytes(12_000)]
 
     assert frames.capacity == INITIAL_CAPACITY
 

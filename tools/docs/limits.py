@@ -25,6 +25,7 @@ from trilogue.entry.conversion.convert import CONVERTED_MAX
 from trilogue.entry.conversion.pulsar_sections import PAYLOAD_MAX
 from trilogue.entry.kafka.record_batch import DECOMPRESSED_LIMIT
 from trilogue.gateway.http.connection_limits import HttpLimits
+from trilogue.gateway.http.request_limits import BODY_MAX, BODY_S
 from trilogue.gateway.http.server import HEAD_SIZE_LIMIT
 from trilogue.gateway.kafka.apis import TABLE as APIS
 from trilogue.gateway.kafka.configs.configs import ANSWER_BYTES_MAX
@@ -50,6 +51,7 @@ from trilogue.meta.queued_meta import WAITING_MAX
 from trilogue.meta.sqlite import SIZE_MAX
 from trilogue.node.settings.sources import CONFIG_SIZE_LIMIT
 from trilogue.node.settings.table import BY_KEY
+from trilogue.wire.frames import INITIAL_CAPACITY
 
 HEAD = ("what", "limit", "set by", "at the limit")
 
@@ -148,7 +150,9 @@ def _connections() -> Iterator[Bound]:
     yield Bound("a long poll", ms(kafka.fetch_wait_max_ms), "is answered, empty if need be")
     yield Bound("creating or deleting topics", ms(kafka.topics_timeout_max_ms),
                 "is answered with a timeout, and is completed all the same")  # fmt: skip
-    yield Bound("connections of the HTTP listener", f"{http.connections:,}", closed)
+    yield Bound("connections of the HTTP listeners", f"{http.connections:,}", closed)
+    yield Bound("of them from one address", f"{http.connections_per_address:,}", closed)
+    yield Bound("body of an HTTP request", f"{size(BODY_MAX)} in {BODY_S:.0f} s", "413, 408")
     yield Bound("head of an HTTP request", f"{size(HEAD_SIZE_LIMIT)} in {http.head_s:.0f} s",
                 "its connection is closed")  # fmt: skip
 
@@ -161,8 +165,9 @@ def _memory() -> Iterator[Bound]:
                 "connections.unsent-memory")  # fmt: skip
     yield Bound("memory of requests received in part, of all connections and protocols",
                 size(RECEIVED_BYTES_MAX),
-                f"one larger than {size(RECEIVED_FREE)} is not read further; a connection that "
-                f"sends nothing for {STALLED_S} s is closed if others wait",
+                f"one larger than {size(RECEIVED_FREE)} is not read further, above the limit one "
+                f"larger than {size(INITIAL_CAPACITY)}; a connection that sends nothing for "
+                f"{STALLED_S} s is closed if others wait",
                 "connections.received-memory")  # fmt: skip
 
 
@@ -215,6 +220,8 @@ def _topics() -> Iterator[Bound]:
     yield Bound("metadata of one member", size(groups.member_bytes_max),
                 "`GROUP_MAX_SIZE_REACHED`")  # fmt: skip
     yield Bound("metadata of all members of a group, and its assignment", size(groups.bytes_max),
+                "`GROUP_MAX_SIZE_REACHED`")  # fmt: skip
+    yield Bound("the same of all groups of the classic protocol", size(groups.total_bytes_max),
                 "`GROUP_MAX_SIZE_REACHED`")  # fmt: skip
     yield Bound("shortest session timeout", ms(groups.session_timeout_min_ms),
                 "`INVALID_SESSION_TIMEOUT`", "groups.session-timeout-min")  # fmt: skip

@@ -26,7 +26,7 @@ class ReadControl(Protocol):
         """An iteration ended with frames or bytes left, or while the transport is not read."""
 
     def buffer_full(self) -> None:
-        """A large receive buffer may have to grow for the rest of a frame."""
+        """The receive buffer may have to grow for the rest of a frame."""
 
     def fail(self, problem: Exception) -> None:
         """End the connection: the session raised this, and it is being handled."""

@@ -8,9 +8,10 @@ A node has two budgets: for what is read for peers and not sent yet, and for fra
 received in part. What waits for room forms a queue for each connection, and connections take turns.
 While there is a queue, memory that can be had again is taken back (`reclaim`), and a connection
 whose peer does not move for `STALLED_S` is closed (`evict`), the largest first, but none that holds
-much less than the others. If all of them move, the one that needs longest is closed after
-`PATIENCE_S`. So the queue always moves, and peers that stall cost themselves the connection, only
-where others need the memory.
+much less than the others. If all of them move, those of an address with more than `ADDRESS_SHARE`
+of the limit make room for other addresses, and the one that needs longest is closed after
+`PATIENCE_S`; above the limit, as many as are above it. So the queue always moves, and peers that
+stall cost themselves the connection, only where others need the memory.
 
 Other addresses wait behind an address that holds `ADDRESS_SHARE` of the limit only until some of
 its memory is free again. Used on the loop only, and not for small requests and replies.
@@ -33,6 +34,7 @@ RECEIVED_BYTES_MAX: Final = 256 * MIB
 FREE_SHARE: Final = 0.75  # of a budget; the rest is for small requests
 SMALL_BYTES: Final = 2 * MIB
 ADDRESS_SHARE: Final = 0.5  # of a budget that one address may hold while others wait
+DEADLOCK_SHARE: Final = 16  # of a budget is made free at once where all wait for each other
 STALLED_S: Final = 0.5  # without progress while others wait
 PATIENCE_S: Final = 5.0  # that others wait for peers that do move
 TICK_S: Final = 0.1
@@ -90,8 +92,10 @@ class MemoryBudget:
         # By connection, in turn; a connection may have several reads that wait.
         self._queues: dict[Hashable, dict[Hashable, _Waiter]] = {}
         self._groups: dict[Hashable, Hashable] = {}  # key -> connection
+        self._waiting: Counter[str] = Counter()  # by address
         self._small: set[Hashable] = set()  # of the keys: they do not wait for large ones
         self._grants: dict[Hashable, _Grant] = {}  # counted, until they are used
+        self._spent_since_s = 0.0  # since when there is more than the limit; 0: there is not
         self._timer: asyncio.TimerHandle | None = None
         self._grant_scheduled = False
 
@@ -99,6 +103,11 @@ class MemoryBudget:
     def free_bytes(self) -> int:
         """How much a large request may take; small ones may take more."""
         return max(0, int(self.limit_bytes * FREE_SHARE) - self.size_bytes)
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether not even small requests have room."""
+        return self.size_bytes >= self.limit_bytes
 
     @property
     def waiting(self) -> int:
@@ -144,16 +153,20 @@ class MemoryBudget:
         queue = self._queues.setdefault(self._groups.setdefault(key, connection), {})
         waiter = queue.get(key)
         queue[key] = _Waiter(size, address, resume, now_s if waiter is None else waiter.since_s)
+        if waiter is None:
+            self._waiting[address] += 1
         (self._small.add if size <= SMALL_BYTES else self._small.discard)(key)
-        self._schedule_grants()
+        if self._has_room(size, address):
+            self._schedule_grants()
         self._start_timer()
 
     async def reserve(self, holder: MemoryHolder, size: int) -> None:
-        """Wait until a holder that has nothing may have this size."""
-        while not self.admit(holder, size, holder.address):
+        """Wait until a holder may have this size."""
+        more = size - holder.size_bytes
+        while not self.admit(holder, more, holder.address):
             waiter = asyncio.get_running_loop().create_future()
             resume = partial(resolve_once, waiter)
-            self.wait(holder, size, resume, connection=holder, address=holder.address)
+            self.wait(holder, more, resume, connection=holder, address=holder.address)
             try:
                 await waiter
             except asyncio.CancelledError:
@@ -168,7 +181,10 @@ class MemoryBudget:
         self._small.discard(key)
         if group is not None:
             queue = self._queues[group]
-            del queue[key]
+            address = queue.pop(key).address
+            self._waiting[address] -= 1
+            if not self._waiting[address]:
+                del self._waiting[address]
             if not queue:
                 del self._queues[group]
 
@@ -189,11 +205,7 @@ class MemoryBudget:
             return False
         if self._by_address[address] + size <= self.limit_bytes * ADDRESS_SHARE:
             return True
-        return not any(
-            waiter.address != address
-            for queue in self._queues.values()
-            for waiter in queue.values()
-        )
+        return len(self._groups) == self._waiting[address]  # no other address waits
 
     def _schedule_grants(self) -> None:
         if not self._grant_scheduled:
@@ -241,6 +253,8 @@ class MemoryBudget:
         for key, grant in list(self._grants.items()):
             if now_s - grant.since_s > STALLED_S:  # it is not needed any more
                 self._drop_grant(key)
+        if self.size_bytes <= self.limit_bytes:
+            self._spent_since_s = 0.0
         if self._groups or self.size_bytes > self.limit_bytes:
             for holder in list(self._holders):
                 holder.reclaim()
@@ -254,10 +268,30 @@ class MemoryBudget:
             self._start_timer()
 
     def _make_room(self, now_s: float) -> None:
-        """Evict peers that do not move, as many as the queue needs; or the slowest one."""
+        """Evict peers that do not move, as many as the queue needs; or those that move slowly."""
         waiters = [waiter for queue in self._queues.values() for waiter in queue.values()]
-        missing = sum(each.size for each in waiters) - self.free_bytes
-        missing += max(0, self.size_bytes - self.limit_bytes)
+        excess = max(0, self.size_bytes - self.limit_bytes)
+        if excess and not self._spent_since_s:
+            self._spent_since_s = now_s
+        stalled, moving = self._look_at_holders(now_s)
+        small = self.size_bytes / max(1, 2 * len(self._holders))
+        stalled = [holder for holder in stalled if holder.size_bytes >= small]
+        idle = [holder for holder in stalled if holder not in self._groups]
+        victims, missing = idle, sum(each.size for each in waiters) - self.free_bytes + excess
+        if stalled and not idle and not moving:
+            # All of them wait for each other: some have to go.
+            victims, missing = stalled, excess + self.limit_bytes // DEADLOCK_SHARE
+        elif not idle:
+            victims, missing = self._find_slow(stalled + moving, waiters, now_s)
+        for holder in sorted(victims, key=self._rank, reverse=True):
+            if missing <= 0:
+                return
+            missing -= holder.size_bytes
+            self.evictions += 1
+            holder.evict()
+
+    def _look_at_holders(self, now_s: float) -> tuple[list[MemoryHolder], list[MemoryHolder]]:
+        """Return those whose peers have not moved for `STALLED_S`, and those that move."""
         stalled: list[MemoryHolder] = []
         moving: list[MemoryHolder] = []
         for holder in self._holders:
@@ -267,20 +301,27 @@ class MemoryBudget:
             if mark is not None:
                 late = now_s - holder.mark_s >= STALLED_S
                 (stalled if late else moving).append(holder)
-        small = self.size_bytes / max(1, 2 * len(self._holders))
-        stalled = [holder for holder in stalled if holder.size_bytes >= small]
-        idle = [holder for holder in stalled if holder not in self._groups]
-        # Where none moves, and all of them wait for each other, one has to go.
-        victims = idle or ([] if moving else sorted(stalled, key=_size)[-1:])
-        oldest_s = min((each.since_s for each in waiters), default=now_s)
-        if not victims and stalled + moving and now_s - oldest_s > PATIENCE_S:
-            victims = [min(stalled + moving, key=lambda each: each.since_s)]
-        for holder in sorted(victims, key=self._rank, reverse=True):
-            if missing <= 0:
-                return
-            missing -= holder.size_bytes
-            self.evictions += 1
-            holder.evict()
+        return stalled, moving
+
+    def _find_slow(
+        self, holders: list[MemoryHolder], waiters: list[_Waiter], now_s: float
+    ) -> tuple[list[MemoryHolder], int]:
+        """Return holders that may be evicted although they move, and how much is missing.
+
+        Those of an address with more than its share make room for other addresses soon.
+        """
+        share = self.limit_bytes * ADDRESS_SHARE
+        crowd = [each for each in holders if self._by_address[each.address] > share]
+        late = [each for each in waiters if now_s - each.since_s > STALLED_S]
+        foreign = [each.size for each in late if self._by_address[each.address] <= share]
+        if crowd and foreign:
+            return crowd, sum(foreign)
+        since_s = min((each.since_s for each in waiters), default=self._spent_since_s or now_s)
+        if not holders or now_s - since_s <= PATIENCE_S:
+            return [], 0
+        if self.size_bytes > self.limit_bytes:
+            return holders, self.size_bytes - self.limit_bytes
+        return [min(holders, key=lambda each: each.since_s)], 1
 
     def _rank(self, holder: MemoryHolder) -> tuple[int, int]:
         return self._by_address[holder.address], holder.size_bytes
@@ -290,10 +331,6 @@ def resolve_once(waiter: asyncio.Future[None]) -> None:
     """Wake a coroutine that waits for room, unless it was cancelled."""
     if not waiter.done():
         waiter.set_result(None)
-
-
-def _size(holder: MemoryHolder) -> int:
-    return holder.size_bytes
 
 
 def _unsent() -> MemoryBudget:

@@ -36,7 +36,7 @@ from trilogue.gateway.memory_budget import ConnectionMemory
 from trilogue.gateway.stream_memory import ReceivedMemory, UnsentMemory
 from trilogue.gateway.transport_writer import TransportWriter
 from trilogue.wire.errors import EncodeError, WireError
-from trilogue.wire.frames import Frames, Int32Frames
+from trilogue.wire.frames import WIDE_CAPACITY, Frames, Int32Frames
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +53,7 @@ STOP_WORK = 8  # a long request of this connection is running
 STOP_DRAIN = 16  # no more requests: this connection drains and closes
 STOP_QUOTA = 32  # its client exceeded a quota
 STOP_MEMORY = 64  # its frame is large, and there is no memory for the rest of it now
+SERVER_STOPS = STOP_BROKER | STOP_WORK | STOP_QUOTA
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -210,6 +211,11 @@ class Stream(asyncio.BufferedProtocol):
         return 0 if transport is None else transport.get_write_buffer_size()
 
     @property
+    def waits_for_server(self) -> bool:
+        """Whether the connection is not read for reasons of the server."""
+        return bool(self.stops & SERVER_STOPS)
+
+    @property
     def holds_frame(self) -> bool:
         """Whether the session left a frame to be offered again."""
         return self._dispatcher.held is not None
@@ -339,17 +345,24 @@ class Stream(asyncio.BufferedProtocol):
 
     def _may_grow(self) -> bool:
         """Whether the receive buffer may grow for the next bytes, if it has to."""
-        capacity = self._frames.next_capacity() if self._frames.is_full() else 0
-        if not capacity:
+        if not self._frames.is_full():
             return True
+        capacity = self._frames.next_capacity()
+        if not capacity:
+            if self._frames.capacity < WIDE_CAPACITY and self._count_received().widen():
+                self._frames.widen()
+            return True
+        if self._count_received().admit(capacity, self._grow):
+            return True
+        self._dispatcher.stops |= STOP_MEMORY
+        return False
+
+    def _count_received(self) -> ReceivedMemory:
         if self._received is None:
             self._received = ReceivedMemory(
                 self.memory.received, self, self.peer[0], self._frames, lambda: self.receives
             )
-        if self._received.admit(capacity, self._grow):
-            return True
-        self._dispatcher.stops |= STOP_MEMORY
-        return False
+        return self._received
 
     def _grow(self) -> None:
         self.go_on(STOP_MEMORY)
@@ -389,6 +402,8 @@ class Stream(asyncio.BufferedProtocol):
             return
         marks, limits = self._marks, self.limits
         self._frames.rest()
+        if self.receives == marks.receives and not self.holds_frame:
+            self._frames.rest_idle()
         if self._received is not None and not self.stops & STOP_MEMORY:
             self._received.measure()
         incomplete = self._frames.pending

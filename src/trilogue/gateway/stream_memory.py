@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from trilogue.gateway.memory_budget import MemoryBudget, MemoryHolder
-from trilogue.wire.frames import RETAINED_CAPACITY, Frames
+from trilogue.wire.frames import INITIAL_CAPACITY, WIDE_CAPACITY, Frames
 
 RECEIVED_FREE: Final = 1 << 20
-"""Bytes of a receive buffer for which a connection never waits."""
+"""Bytes of a receive buffer for which a connection does not wait while the budget is not spent."""
 
 
 class ConnectionControl(Protocol):
@@ -18,6 +18,10 @@ class ConnectionControl(Protocol):
     @property
     def unsent_bytes(self) -> int:
         """Bytes in the transport's buffer."""
+
+    @property
+    def waits_for_server(self) -> bool:
+        """Whether the connection is not read for reasons of the server."""
 
     @property
     def holds_frame(self) -> bool:
@@ -74,7 +78,7 @@ class UnsentMemory(MemoryHolder):
 
 
 class ReceivedMemory(MemoryHolder):
-    """The receive buffer of a connection, once it is large."""
+    """The receive buffer of a connection, once it has grown."""
 
     __slots__ = ("_frames", "_receives", "_stream")
 
@@ -94,16 +98,24 @@ class ReceivedMemory(MemoryHolder):
     def admit(self, capacity: int, resume: Callable[[], None]) -> bool:
         """Whether the buffer may have this capacity now; otherwise `resume` is called once."""
         more = capacity - self.size_bytes
-        if capacity > RECEIVED_FREE and not self.budget.admit(self, more, self.address):
+        is_free = capacity <= RECEIVED_FREE and not self.budget.is_spent
+        if not is_free and not self.budget.admit(self, more, self.address):
             self.budget.wait(self, more, resume, connection=self, address=self.address)
             return False
         self.resize(capacity)
         return True
 
+    def widen(self) -> bool:
+        """Whether the buffer of a busy peer may have `WIDE_CAPACITY` bytes; they are counted."""
+        if self.budget.is_spent:
+            return False
+        self.resize(WIDE_CAPACITY)
+        return True
+
     def measure(self) -> None:
         """Count the capacity that the buffer has now."""
         capacity = self._frames.capacity
-        self.resize(capacity if capacity > RETAINED_CAPACITY else 0)
+        self.resize(capacity if capacity > INITIAL_CAPACITY else 0)
 
     def release(self) -> None:
         """Count nothing: the connection is closed."""
@@ -117,8 +129,10 @@ class ReceivedMemory(MemoryHolder):
             self.measure()
 
     def progress(self) -> int | None:
-        """How often bytes came, while a frame is incomplete."""
-        return self._receives() if self._frames.pending else None
+        """How often bytes came, while a frame is incomplete and the server would read the rest."""
+        if not self._frames.pending or self._stream.waits_for_server:
+            return None
+        return self._receives()
 
     def evict(self) -> None:
         """Close: the frame does not become complete, and others wait for the memory."""

@@ -600,7 +600,8 @@ class Node:
             apps=apps,
         )
         most = min(HTTP_CONNECTIONS_MAX, settings.number("connections.limit"))
-        http = HttpListener(app, HttpLimits(connections=most), self.memory.unsent)
+        limits = HttpLimits(connections=most, connections_per_address=most // 2)
+        http = HttpListener(app, limits, self.memory)
         self._stack.push_async_callback(http.close)
 
         for plan in plans:

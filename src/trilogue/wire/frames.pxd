@@ -6,7 +6,6 @@ from trilogue.wire.memory cimport bytes_of, signed32, uint32_at
 
 
 cdef Py_ssize_t _PREFIX
-cdef Py_ssize_t _RETAINED_CAPACITY
 cdef Py_ssize_t _ROOM
 
 
@@ -15,6 +14,7 @@ cdef class ReceiveBuffer:
     cdef public object _buffer
     cdef public Py_ssize_t _capacity
     cdef public Py_ssize_t _end
+    cdef public Py_ssize_t _filled
     cdef public Py_ssize_t _start
     cdef public Py_ssize_t limit
 

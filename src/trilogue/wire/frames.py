@@ -26,8 +26,11 @@ mebibyte at a time would make it grow again for each. So at `rest` a grown buffe
 a small one receives; when that is full the same memory is used again, a doubling at a time; what
 was not used by the next `rest` is released. Nothing is counted for that while bytes come.
 
+A connection begins with a small buffer. Where the peer sends faster than it is read, a wider one
+costs fewer calls: `widen`, if the owner has the memory.
+
 The memory is mapped, not taken from the heap: what no byte was received into costs nothing, so an
-idle connection has one page of its 64 KiB, and what is released goes back to the system at once.
+idle connection has one page of its 16 KiB, and what is released goes back to the system at once.
 
 Compiled (frames.pxd), since it runs for every request.
 """
@@ -48,14 +51,15 @@ if not cython.compiled:  # frames.pxd takes the compiled version
 PREFIX = 4
 _PREFIX = PREFIX
 _LENGTH = Struct(">i").unpack_from
-INITIAL_CAPACITY = 64 * 1024
+INITIAL_CAPACITY = 16 * 1024
+WIDE_CAPACITY = 64 * 1024
 RETAINED_CAPACITY = 256 * 1024
 """Bytes: a larger buffer is released when it is not needed, so most connections stay small."""
 BUSY_CAPACITY = 4 * 1024 * 1024
 """Bytes: a larger buffer is released as soon as it is empty."""
 ROOM = 4 * 1024
 """Bytes: the least free room that is worth a receive call."""
-_RETAINED_CAPACITY, _ROOM = RETAINED_CAPACITY, ROOM  # compiled: numbers of C
+_ROOM = ROOM  # compiled: a number of C
 
 
 HTTP_METHODS = (
@@ -98,6 +102,9 @@ class Frames(Protocol):
     def rest(self) -> None:
         """Release memory that was not needed since the last call; called about once a second."""
 
+    def rest_idle(self) -> None:
+        """Release the memory of a peer that sent nothing since the last call of `rest`."""
+
     def release(self) -> None:
         """Release all memory that is not needed now; frames handed out before stay valid."""
 
@@ -105,10 +112,13 @@ class Frames(Protocol):
         """Release everything: no bytes come any more."""
 
     def is_full(self) -> bool:
-        """Whether a large buffer is full, so that it may have to grow for the next bytes."""
+        """Whether the buffer is full, so that it may have to grow for the next bytes."""
 
     def next_capacity(self) -> int:
         """Bytes of memory that the next bytes need; 0: no more than there is."""
+
+    def widen(self) -> None:
+        """Have at least `WIDE_CAPACITY` bytes of memory; frames handed out before stay valid."""
 
     def next(self) -> memoryview | None:
         """The next whole frame, valid until `get_buffer`; None: more is needed."""
@@ -121,12 +131,12 @@ _CLOSED = memoryview(b"")
 class ReceiveBuffer:
     """The buffer of a framer; a derived class finds the frames in it."""
 
-    __slots__ = ("_aside", "_buffer", "_capacity", "_end", "_start", "limit")
+    __slots__ = ("_aside", "_buffer", "_capacity", "_end", "_filled", "_start", "limit")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._aside: memoryview | None = None
-        self._start = self._end = 0
+        self._start = self._end = self._filled = 0
         self._renew(INITIAL_CAPACITY)
 
     @property
@@ -159,6 +169,7 @@ class ReceiveBuffer:
         """The first `count` bytes of the buffer that was handed out last are filled."""
         assert 0 <= count <= self._capacity - self._end, "more received than there was room for"
         self._end += count
+        self._filled = max(self._filled, self._end)
 
     def rest(self) -> None:
         """Release memory that was not needed since the last call; called about once a second."""
@@ -172,6 +183,15 @@ class ReceiveBuffer:
             self._replace(INITIAL_CAPACITY)
             self._aside = grown
 
+    def rest_idle(self) -> None:
+        """Release the memory of a peer that sent nothing since the last call of `rest`.
+
+        Frames handed out before stay valid. One page is kept: it is not worth the call.
+        """
+        if self._start == self._end and self._filled > ROOM:
+            self._start = self._end = 0
+            self._renew(INITIAL_CAPACITY)
+
     def release(self) -> None:
         """Release all memory that is not needed now; frames handed out before stay valid."""
         if self.pending <= INITIAL_CAPACITY - ROOM and self.capacity > INITIAL_CAPACITY:
@@ -184,17 +204,26 @@ class ReceiveBuffer:
         self._buffer = _CLOSED
 
     def is_full(self) -> bool:
-        """Whether a large buffer is full, so that it may have to grow for the next bytes.
+        """Whether the buffer is full, so that it may have to grow for the next bytes.
 
         Called after each receive, when all whole frames are taken.
         """
-        return self._capacity >= _RETAINED_CAPACITY and self._capacity - self._end < _ROOM
+        return self._capacity - self._end < _ROOM
 
     def next_capacity(self) -> int:
         """Bytes of memory that the next bytes need; 0: no more than there is."""
         if self._aside is not None or not self._must_grow():
             return 0
         return 2 * self._capacity
+
+    def widen(self) -> None:
+        """Have at least `WIDE_CAPACITY` bytes of memory; frames handed out before stay valid."""
+        while self._capacity < WIDE_CAPACITY:
+            pending = self.pending
+            kept = self._buffer[self._start : self._end]
+            self._grow()
+            self._buffer[:pending] = kept
+            self._move(0)
 
     def _must_grow(self) -> bool:
         return self._capacity - self.pending < min(ROOM, self._missing())
@@ -241,6 +270,7 @@ class ReceiveBuffer:
     def _renew(self, capacity: int) -> None:
         self._aside = None
         self._capacity = capacity
+        self._filled = 0
         self._buffer = memoryview(mmap(-1, capacity, _PRIVATE))
 
 

@@ -147,6 +147,28 @@ def test_connections_beyond_the_limit_are_closed_at_once():
     asyncio.run(scenario())
 
 
+def test_an_address_has_a_share_of_the_connections():
+    async def scenario():
+        limits = HttpLimits(connections=10, connections_per_address=1)
+        async with opened(limits=limits) as (door, host, port):
+            reader, writer = await asyncio.open_connection(host, port)
+            refused, refused_writer = await asyncio.open_connection(host, port)
+            async with asyncio.timeout(5):
+                with contextlib.suppress(ConnectionError):
+                    assert await refused.read() == b""
+            other, other_writer = await asyncio.open_connection(
+                host, port, local_addr=("127.0.0.2", 0)
+            )
+            for sent, received in ((writer, reader), (other_writer, other)):
+                sent.write(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+                assert b"200 OK" in await received.readuntil(b"\r\n\r\n")
+            assert door.connections == 2
+            for each in (writer, refused_writer, other_writer):
+                each.close()
+
+    asyncio.run(scenario())
+
+
 def test_a_request_head_without_end_is_refused():
     async def scenario():
         async with opened() as (_, host, port):

@@ -26,6 +26,7 @@ from trilogue.broker.errors import (
 from trilogue.broker.groups.classic.group import ClassicGroup
 from trilogue.broker.groups.classic.initial_delay import InitialDelays
 from trilogue.broker.groups.classic.members import (
+    GroupMemory,
     GroupSettings,
     JoinRequest,
     JoinResult,
@@ -71,6 +72,7 @@ class GroupRegistry:
         self.records = GroupRecords(now_ms)
         self.membership = Membership()
         self.initial_delays = InitialDelays()
+        self.memory = GroupMemory()
         self.has_positions = has_positions
         self._groups: dict[str, Group] = {}
         self._idle: OrderedDict[str, Group] = OrderedDict()
@@ -112,6 +114,7 @@ class GroupRegistry:
             initial_delays=self.initial_delays,
             on_assigned=self._store_members,
             on_departed=self._on_departed,
+            memory=self.memory,
         )
 
     def replace(self, name: str, group: Group) -> None:
@@ -126,6 +129,8 @@ class GroupRegistry:
             self._make_room(name)
         elif former.is_empty:
             former.forget()
+        if isinstance(former, ClassicGroup):
+            former.members.release()
         self._groups[name] = group
         if group.is_empty:
             self._idle[name] = group

@@ -11,6 +11,7 @@ class HttpLimits(msgspec.Struct, frozen=True):
     """The limits of connections."""
 
     connections: int = 1_000
+    connections_per_address: int = 500
     head_s: float = 30.0  # from the first chance to send a request to its whole head
     piece_s: float = 60.0  # that a client may take to read a piece of a reply
     keep_alive_s: int = 5

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from trilogue.gateway.http.connection_limits import BACKLOG, HttpLimits
 from trilogue.gateway.http.tls_acceptor import TlsAcceptor
-from trilogue.gateway.memory_budget import ConnectionMemory, MemoryBudget
+from trilogue.gateway.memory_budget import ConnectionMemory
 from trilogue.gateway.tls import TlsContexts
 
 if TYPE_CHECKING:
@@ -38,11 +38,11 @@ class HttpListener:
         self,
         make_app: Callable[[], ASGIApp],
         limits: HttpLimits,
-        memory: MemoryBudget | None = None,
+        memory: ConnectionMemory | None = None,
     ) -> None:
         self._make_app = make_app
         self._limits = limits
-        self._memory = memory or ConnectionMemory().unsent
+        self._memory = memory or ConnectionMemory()
         self._sockets: list[socket.socket] = []
         self._tls_sockets: dict[socket.socket, TlsContexts] = {}
         self._acceptors: list[TlsAcceptor] = []

@@ -9,8 +9,10 @@ from starlette.requests import Request
 from trilogue.gateway.memory_budget import MemoryHolder
 
 MEMORY = "trilogue.memory"  # in the scope of a request: what it holds of the node's memory
+BODY_MEMORY = "trilogue.body_memory"  # the same for its body
 CERTIFICATE = "certificate"  # in the state of a request: what the client showed over TLS
 BODY_MAX = 1 << 20
+BODY_FREE = 16 << 10  # of a body, for which no request waits
 BODY_S = 30.0  # from the head of a request to the end of its body
 HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
@@ -55,9 +57,16 @@ async def _read_body(request: Request) -> bytes:
     declared = request.headers.get("content-length", "0")
     if declared.isdigit() and int(declared) > BODY_MAX:
         raise HttpError(413, f"a body has at most {BODY_MAX} bytes")
+    memory = request.scope.get(BODY_MEMORY)
+    counted = BODY_FREE
     body = bytearray()
     async for piece in request.stream():
-        body += piece
-        if len(body) > BODY_MAX:
+        if len(body) + len(piece) > BODY_MAX:
             raise HttpError(413, f"a body has at most {BODY_MAX} bytes")
+        while len(body) + len(piece) > counted:
+            counted *= 2
+            if isinstance(memory, MemoryHolder):
+                await memory.budget.reserve(memory, counted)
+        body += piece
+        del piece  # uvicorn's buffer can go while this waits for the next one
     return bytes(body)

@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import logging
 import socket
+from collections import Counter
 from collections.abc import Iterator
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -22,20 +23,21 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import Server
 
 from trilogue.gateway.http.connection_limits import BACKLOG, HttpLimits
-from trilogue.gateway.http.request_limits import CERTIFICATE, MEMORY
-from trilogue.gateway.memory_budget import MemoryBudget, MemoryHolder
+from trilogue.gateway.http.request_limits import BODY_MEMORY, CERTIFICATE, MEMORY
+from trilogue.gateway.memory_budget import ConnectionMemory, MemoryBudget, MemoryHolder
 
 log = logging.getLogger(__name__)
 
 HEAD_SIZE_LIMIT = 16 << 10
 TICK_S = 1.0
 PIECE_BYTES = 64 << 10  # of a reply
+REPLY_BYTES = 4 << 20  # counted for a reply before its size is known
 
 
 class HttpServer(Server):
     """Serves an application on the sockets that `serve` is given, until `stop`."""
 
-    def __init__(self, app: ASGIApp, limits: HttpLimits, memory: MemoryBudget) -> None:
+    def __init__(self, app: ASGIApp, limits: HttpLimits, memory: ConnectionMemory) -> None:
         super().__init__(_config(app, limits, memory))
         self.is_ready = asyncio.Event()
         self._stopped = asyncio.Event()
@@ -91,19 +93,47 @@ class _ReplyMemory(MemoryHolder):
         self._transport.abort()
 
 
+class _BodyMemory(MemoryHolder):
+    """The body of one request, as far as it was received."""
+
+    __slots__ = ("_transport", "pieces")
+
+    def __init__(self, budget: MemoryBudget, address: str, transport: asyncio.Transport) -> None:
+        super().__init__(budget, address)
+        self.pieces: int | None = 0  # received; None: the body is whole
+        self._transport = transport
+
+    def progress(self) -> int | None:
+        """How many pieces came, while more are to come."""
+        return self.pieces
+
+    def evict(self) -> None:
+        """Close: the rest of the body does not come, and others wait for the memory."""
+        log.warning(
+            "connection.stalled_body",
+            extra={"listener": "http", "address": self.address, "received_bytes": self.size_bytes},
+        )
+        self._transport.abort()
+
+
 class _Connection(H11Protocol):
     """One connection, closed when too many are open or when no request head arrives in time."""
 
     limits = HttpLimits()
-    memory: MemoryBudget
+    memory: ConnectionMemory
+    by_address: Counter[str]
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._app: ASGIApp = self.app
         self.app = self._run_counted
         self._deadline: asyncio.TimerHandle | None = None
-        if len(self.connections) > self.limits.connections:
-            log.warning("listener.full", extra={"listener": "http"})
+        self.address = str(self.client[0]) if self.client else ""
+        self.by_address[self.address] += 1
+        is_full = len(self.connections) > self.limits.connections
+        if is_full or self.by_address[self.address] > self.limits.connections_per_address:
+            reason = "listener.full" if is_full else "listener.address_full"
+            log.warning(reason, extra={"listener": "http", "address": self.address})
             transport.abort()
             return
         self._expect_head()
@@ -118,41 +148,20 @@ class _Connection(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel()
+        self.by_address[self.address] -= 1
+        if not self.by_address[self.address]:
+            del self.by_address[self.address]
         super().connection_lost(exc)
 
     async def _run_counted(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run a request, its reply sent in pieces and counted."""
-        client = scope.get("client")
-        memory = _ReplyMemory(self.memory, client[0] if client else "", self.transport)
-        scope[MEMORY] = memory
+        """Run a request, its body and its reply counted, and the reply sent in pieces."""
         if scope["scheme"] == "https":
             scope["state"][CERTIFICATE] = self.transport.get_extra_info("peercert")
-
-        async def send_piece(message: Message) -> None:
-            try:
-                async with asyncio.timeout(self.limits.piece_s):
-                    await send(message)
-            except TimeoutError:
-                memory.evict()
-
-        async def send_counted(message: Message) -> None:
-            body = message.get("body", b"")
-            if len(body) > PIECE_BYTES:
-                memory.resize(len(body))
-                memory.left_bytes = len(body)
-                while memory.left_bytes > PIECE_BYTES and not self.transport.is_closing():
-                    at = len(body) - memory.left_bytes
-                    piece = body[at : at + PIECE_BYTES]
-                    await send_piece({**message, "body": piece, "more_body": True})
-                    memory.left_bytes -= PIECE_BYTES
-                message = {**message, "body": body[len(body) - memory.left_bytes :]}
-            await send_piece(message)
-
+        request = _CountedRequest(self, scope, receive, send)
         try:
-            await self._app(scope, receive, send_counted)
+            await self._app(scope, request.receive, request.send)
         finally:
-            memory.budget.forget(memory)
-            memory.resize(0)
+            request.release()
 
     def _expect_head(self) -> None:
         if self._deadline is None:
@@ -168,9 +177,63 @@ class _Connection(H11Protocol):
         self.transport.abort()
 
 
-def _config(app: ASGIApp, limits: HttpLimits, memory: MemoryBudget) -> Config:
+class _CountedRequest:
+    """What a request holds of the node's memory: its body, then its reply."""
+
+    def __init__(self, connection: _Connection, scope: Scope, receive: Receive, send: Send) -> None:
+        memory, address = connection.memory, connection.address
+        self._transport = connection.transport
+        self._piece_s = connection.limits.piece_s
+        self._reply = _ReplyMemory(memory.unsent, address, self._transport)
+        self._body = _BodyMemory(memory.received, address, self._transport)
+        # Replies to other methods are small, and may take long.
+        self._has_large_reply = scope["method"] == "GET"
+        self._receive, self._send = receive, send
+        scope[MEMORY], scope[BODY_MEMORY] = self._reply, self._body
+
+    def release(self) -> None:
+        """Hold nothing: the request is answered."""
+        for memory in (self._reply, self._body):
+            memory.budget.forget(memory)
+            memory.resize(0)
+
+    async def receive(self) -> Message:
+        """Return a piece of the body; after the last one there is memory for the reply."""
+        message = await self._receive()
+        if message.get("more_body", False):
+            self._body.pieces = (self._body.pieces or 0) + 1
+        elif self._body.pieces is not None:
+            self._body.pieces = None
+            if self._has_large_reply:
+                await self._reply.budget.reserve(self._reply, REPLY_BYTES)
+        return message
+
+    async def send(self, message: Message) -> None:
+        """Send a part of the reply in pieces."""
+        body, memory = message.get("body", b""), self._reply
+        memory.resize(len(body))
+        memory.left_bytes = len(body)
+        while memory.left_bytes > PIECE_BYTES and not self._transport.is_closing():
+            at = len(body) - memory.left_bytes
+            piece = body[at : at + PIECE_BYTES]
+            await self._send_piece({**message, "body": piece, "more_body": True})
+            memory.left_bytes -= PIECE_BYTES
+        if len(body) > PIECE_BYTES:
+            message = {**message, "body": body[len(body) - memory.left_bytes :]}
+        await self._send_piece(message)
+
+    async def _send_piece(self, message: Message) -> None:
+        try:
+            async with asyncio.timeout(self._piece_s):
+                await self._send(message)
+        except TimeoutError:
+            self._reply.evict()
+
+
+def _config(app: ASGIApp, limits: HttpLimits, memory: ConnectionMemory) -> Config:
     # uvicorn makes its connections without parameters of ours.
-    connection = type("Connection", (_Connection,), {"limits": limits, "memory": memory})
+    own = {"limits": limits, "memory": memory, "by_address": Counter[str]()}
+    connection = type("Connection", (_Connection,), own)
     config = Config(
         app,
         http=connection,

@@ -27,6 +27,7 @@ from trilogue.broker.errors import (
 )
 from trilogue.broker.groups.classic.members import (
     ClassicMembers,
+    GroupMemory,
     GroupSettings,
     JoinRequest,
     JoinResultMember,
@@ -432,3 +433,33 @@ def test_a_vote_among_many_protocols_does_not_compare_each_with_each():
 
     assert members.vote() == "p0"
     assert CountedName.compared < 5_000
+
+
+def test_the_members_of_all_groups_share_one_memory():
+    memory = GroupMemory()
+    settings = GroupSettings(total_bytes_max=1_000)
+    first, second = (ClassicMembers(settings, memory) for _ in range(2))
+    large = JoinRequest("g", "", "consumer", (("range", bytes(500)),), 6_000, 6_000)
+    member = first.add("m", large)
+
+    with pytest.raises(GroupMaxSize, match="all groups"):
+        second.check_join(large, "", None)
+    with pytest.raises(GroupMaxSize, match="all groups"):
+        second.check_assignments({"n": bytes(500)})
+    first.set_assignment(member, bytes(100))
+    first.remove(member)
+
+    assert memory.size_bytes == 0
+    second.check_join(large, "", None)
+
+
+def test_a_group_that_is_replaced_counts_no_memory():
+    memory = GroupMemory()
+    members = ClassicMembers(GroupSettings(), memory)
+    request = JoinRequest("g", "", "consumer", (("range", bytes(500)),), 6_000, 6_000)
+    member = members.add("m", request)
+
+    members.release()
+    members.remove(member)
+
+    assert memory.size_bytes == 0

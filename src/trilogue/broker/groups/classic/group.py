@@ -36,6 +36,7 @@ from trilogue.broker.groups.classic.members import (
     ClassicMember,
     ClassicMembers,
     EventContext,
+    GroupMemory,
     GroupSettings,
     JoinRequest,
     JoinResult,
@@ -75,13 +76,14 @@ class ClassicGroup:
         initial_delays: InitialDelays | None = None,
         on_assigned: Callable[[ClassicGroup], None] = lambda _: None,
         on_departed: Callable[[ClassicGroup, str], None] = lambda _group, _member_id: None,
+        memory: GroupMemory | None = None,
     ) -> None:
         self.name = name
         self.state = GroupState.EMPTY
         self.generation = 0
         self.protocol_type = ""
         self.protocol = ""
-        self.members = ClassicMembers(settings)
+        self.members = ClassicMembers(settings, memory)
         self._settings = settings
         self._decode_subscription = decode_subscription
         self._timers = timers
@@ -178,8 +180,7 @@ class ClassicGroup:
         if any(a not in {None, b} for a, b in protocols):
             raise InconsistentProtocol(f"the group has settled on {self.protocol!r}")
         assignments = assignments or {}
-        if sum(map(len, assignments.values())) > self._settings.bytes_max:
-            raise GroupMaxSize("the assignment is too large")
+        self.members.check_assignments(assignments)
         promise: Promise[SyncResult] = Promise()
         self._occasion = EventContext(sync_promise=promise, assignments=assignments)
         try:
@@ -483,7 +484,7 @@ class ClassicGroup:
     def _assign(self, leader: ClassicMember) -> None:
         given = self._occasion.assignments
         for member in self.members:
-            member.assignment = given.get(member.member_id, b"")
+            self.members.set_assignment(member, given.get(member.member_id, b""))
             if member.syncing is not None:
                 self._give(member, member.syncing)
         self._answer_assignment(leader)

@@ -78,6 +78,7 @@ class GroupSettings(msgspec.Struct, frozen=True):
     size_max: int = 1_000  # members and ids handed out
     member_bytes_max: int = 1 << 20  # of one member's protocols and metadata
     bytes_max: int = 32 << 20  # of all members' metadata, and of an assignment
+    total_bytes_max: int = 128 << 20  # of both, of all groups
     groups_max: int = 10_000
     offset_retention_ms: int = (
         7 * 24 * 3_600_000
@@ -205,11 +206,19 @@ class ClassicMember:
             self.timer = None
 
 
+class GroupMemory:
+    """The bytes of the members' metadata and assignments in all classic groups."""
+
+    def __init__(self) -> None:
+        self.size_bytes = 0
+
+
 class ClassicMembers:
     """The members of one group, in the order in which they came."""
 
-    def __init__(self, settings: GroupSettings) -> None:
+    def __init__(self, settings: GroupSettings, memory: GroupMemory | None = None) -> None:
         self._settings = settings
+        self._memory = memory or GroupMemory()
         self._by_id: dict[str, ClassicMember] = {}
         self._static: dict[str, ClassicMember] = {}
         self._bytes = 0
@@ -278,6 +287,8 @@ class ClassicMembers:
         before = 0 if known is None else known.size
         if size > limits.member_bytes_max or self._bytes - before + size > limits.bytes_max:
             raise GroupMaxSize("the metadata of a member, or of the group, is too large")
+        if size > before:
+            self._check_memory(size - before)
         names = {name for name, _ in request.protocols}
         if not names or not request.protocol_type:
             raise InconsistentProtocol("a member needs a kind of protocol, and protocols")
@@ -290,7 +301,7 @@ class ClassicMembers:
     def add(self, member_id: str, request: JoinRequest) -> ClassicMember:
         """Take in a member; the first one leads."""
         member = self._by_id[member_id] = ClassicMember(member_id, request)
-        self._bytes += member.size
+        self._count(member.size)
         if member.instance_id is not None:
             self._static[member.instance_id] = member
         if self.leader is None:
@@ -301,15 +312,33 @@ class ClassicMembers:
         """Take in members that know each other already."""
         for request, assignment in arrivals:
             member = self.add(request.member_id, request)
-            member.assignment = assignment
+            self.set_assignment(member, assignment)
             member.is_new = False
 
     def update(self, member: ClassicMember, request: JoinRequest) -> bool:
         """Take over another join of a known member; True when its protocols changed."""
-        self._bytes -= member.size
+        before = member.size
         changed = member.update(request)
-        self._bytes += member.size
+        self._count(member.size - before)
         return changed
+
+    def check_assignments(self, assignments: Mapping[str, bytes]) -> None:
+        """Refuse assignments of members that are too large; raises GroupMaxSize."""
+        size = sum(map(len, assignments.values()))
+        if size > self._settings.bytes_max:
+            raise GroupMaxSize("the assignment is too large")
+        if size > (before := sum(len(member.assignment) for member in self)):
+            self._check_memory(size - before)
+
+    def release(self) -> None:
+        """Count nothing from now on: the group is replaced by one of another kind."""
+        self._memory.size_bytes -= self._bytes + sum(len(member.assignment) for member in self)
+        self._memory = GroupMemory()
+
+    def set_assignment(self, member: ClassicMember, assignment: bytes) -> None:
+        """Keep the assignment of a member."""
+        self._memory.size_bytes += len(assignment) - len(member.assignment)
+        member.assignment = assignment
 
     def rename(self, member: ClassicMember, member_id: str) -> None:
         """Let a static member go on under another id, in its place in the order."""
@@ -322,12 +351,21 @@ class ClassicMembers:
     def remove(self, member: ClassicMember) -> None:
         """Let a member go; the eldest of the others leads when it led."""
         del self._by_id[member.member_id]
-        self._bytes -= member.size
+        self._count(-member.size)
+        self.set_assignment(member, b"")
         if member.instance_id is not None:
             del self._static[member.instance_id]
         if self.leader is member:
             self.leader = next(iter(self), None)
         member.cancel_timer()
+
+    def _count(self, change: int) -> None:
+        self._bytes += change
+        self._memory.size_bytes += change
+
+    def _check_memory(self, more: int) -> None:
+        if self._memory.size_bytes + more > self._settings.total_bytes_max:
+            raise GroupMaxSize("the metadata of all groups takes all memory for it")
 
     # -- together
 
