@@ -18,13 +18,13 @@ from pathlib import Path
 import msgspec
 
 from trilogue.gateway.handshakes import Handshakes
+from trilogue.gateway.tls_transport import RECEIVED_BYTES, TlsConnection
 
 log = logging.getLogger(__name__)
 
 CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 RELOAD_S = 1.0
 HANDSHAKE_S = 10.0  # from the connection on
-SHUTDOWN_S = 5.0
 REQUIREMENTS = {
     "none": ssl.CERT_NONE,
     "optional": ssl.CERT_OPTIONAL,
@@ -55,6 +55,7 @@ class TlsContexts:
         self._context = make_context(files)
         self._checked_s = monotonic()
         self.handshakes = Handshakes()
+        self._received = memoryview(bytearray(RECEIVED_BYTES))  # of all connections
 
     def current(self) -> ssl.SSLContext:
         """Return the context of the files as they are now."""
@@ -71,7 +72,10 @@ class TlsContexts:
         accepted: socket.socket,
         address: str,
     ) -> None:
-        """Shake hands on an accepted socket when it is its turn; OSError where that fails."""
+        """Shake hands on an accepted socket when it is its turn; OSError where that fails.
+
+        The protocol is made after the handshake.
+        """
 
         def end() -> None:
             with contextlib.suppress(OSError):  # the peer was faster
@@ -79,13 +83,14 @@ class TlsContexts:
 
         await self.handshakes.wait_hello(accepted, address)
         async with self.handshakes.turn(address, end):
-            await loop.connect_accepted_socket(
-                make_protocol,
-                accepted,
-                ssl=self.current(),
-                ssl_handshake_timeout=HANDSHAKE_S,
-                ssl_shutdown_timeout=SHUTDOWN_S,
-            )
+            connection = TlsConnection(self.current(), make_protocol, self._received)
+            try:
+                async with asyncio.timeout(HANDSHAKE_S):
+                    await loop.connect_accepted_socket(lambda: connection, accepted)
+                    await connection.handshake
+            except BaseException:
+                connection.abort()
+                raise
 
     def _reload(self) -> None:
         try:
