@@ -37,6 +37,7 @@ MAKERS: dict[str, Maker] = {
     "pulsar-errors": pulsar.errors,
     "pulsar-policies": administration.policies,
     "pulsar-policies-refused": administration.refused,
+    "pulsar-policies-without-effect": administration.without_effect,
     "pulsar-paths": administration.paths,
     "tubemq-methods": tubemq.methods,
     "tubemq-errors": tubemq.errors,

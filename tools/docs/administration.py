@@ -12,7 +12,8 @@ from trilogue.gateway.http.pulsar.routes import OLD_PLACE, all_routes
 
 def policies() -> str:
     """One row for each policy that is served."""
-    rows = (_served(row) for row in POLICIES.values() if not row.refused)
+    served = (row for row in POLICIES.values() if not row.refused and not row.no_effect)
+    rows = (_served(row) for row in served)
     return table(("policy", "of", "at a namespace", "at a topic", "held by"), rows)
 
 
@@ -23,6 +24,12 @@ def _served(row: Policy) -> tuple[object, ...]:
         for paths in (NAMESPACE_PATHS, TOPIC_PATHS)
     ]
     return f"`{row.name}`", levels, *at, f"`{row.test}`"
+
+
+def without_effect() -> str:
+    """One row for each policy that is kept without effect."""
+    rows = ((f"`{row.name}`", row.no_effect) for row in POLICIES.values() if row.no_effect)
+    return table(("policy", "why"), rows)
 
 
 def refused() -> str:

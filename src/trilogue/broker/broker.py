@@ -80,6 +80,7 @@ from trilogue.broker.settings.broker_values import (
     BrokerValues,
     GroupValues,
 )
+from trilogue.broker.topics import default_policies
 from trilogue.broker.topics.cluster import Cluster, TopicEvent
 from trilogue.broker.topics.creation import PARTITIONS_PER_STEP, PartitionLogs
 from trilogue.broker.topics.namespaces import NAMESPACE_KEY, TENANT_KEY, Namespaces
@@ -287,6 +288,7 @@ class Broker:
             GROUP_PREFIX: self.group_values.apply_setting,
             NAMESPACE_KEY: self.namespaces.apply_setting,
             TENANT_KEY: self.namespaces.apply_setting,
+            default_policies.KEY: self.namespaces.apply_default,
             acls.PREFIX: self.acls.apply_setting,
             non_persistent_topics.KEY: self.non_persistent.apply_setting,
             delegation_tokens.PREFIX: self.delegation_tokens.apply_setting,

@@ -14,6 +14,7 @@ from trilogue.broker.errors import (
     NamespaceExists,
     NotServed,
     PartitionRequired,
+    PolicyViolation,
     UnknownNamespace,
     UnknownTopic,
 )
@@ -331,10 +332,7 @@ def test_more_copies_than_there_are_is_refused():
     check_policy("persistence", PolicyLevel.TOPIC, one)
     with pytest.raises(InvalidSetting, match="one durable copy"):
         check_policy("persistence", PolicyLevel.TOPIC, {**one, "bookkeeperEnsemble": 3})
-    with pytest.raises(InvalidSetting, match="not limited"):
-        check_policy(
-            "persistence", PolicyLevel.TOPIC, {**one, "managedLedgerMaxMarkDeleteRate": 1.0}
-        )
+    check_policy("persistence", PolicyLevel.TOPIC, {**one, "managedLedgerMaxMarkDeleteRate": 1.0})
 
 
 @pytest.mark.parametrize("name", [row.name for row in POLICIES.values() if row.refused])
@@ -431,3 +429,30 @@ def test_auto_creation_switch_of_the_listener_applies_without_a_namespace_policy
 def test_nothing_is_made_by_mentioning_it_where_there_is_no_namespace():
     with pytest.raises(UnknownNamespace):
         check_auto_create(House().broker, parse_pulsar("acme/shop/orders"))
+
+
+def test_topics_of_a_namespace_are_limited():
+    house = House()
+    house.create_namespace()
+    house.set_policies(maxTopicsPerNamespace=3)
+    check = house.cluster.check_create
+
+    with pytest.raises(PolicyViolation):
+        check(parse_pulsar("acme/shop/large").topic, partition_count=4)
+    check(parse_pulsar("acme/shop/three").topic, partition_count=3)
+    check(parse_pulsar("public/default/large").topic, partition_count=4)
+
+
+def test_a_default_holds_where_no_namespace_has_its_own_and_after_a_restart():
+    house = House()
+    house.create_namespace()
+    topic = house.create_topic("t")
+    default = topic.partitions[0].policies.max_producers
+    house.carry_out(house.namespaces.plan_set_default("maxProducersPerTopic", "3"))
+
+    assert (default, topic.partitions[0].policies.max_producers) == (0, 3)
+    assert house.again().namespaces.defaults.max_producers == 3
+    house.set_policies(maxProducers=5)
+    assert house.namespaces.namespace_policies(SHOP).max_producers == 5
+    with pytest.raises(InvalidSetting):
+        house.broker.namespaces.plan_set_default("maxProducersPerTopic", "x")

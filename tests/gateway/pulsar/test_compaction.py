@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.gateway.loop import on_loop
-from tests.gateway.pulsar.readers import offsets, subscribe
+from tests.gateway.pulsar.readers import fill, offsets, subscribe
 from tests.gateway.pulsar.rig import Rig, settle
 from tests.log.ledger import marker
+from tests.waiting import wait_on_loop
 from trilogue.entry.control import Outcome
 from trilogue.entry.entry import Record
 from trilogue.entry.kafka.record_batch import build_batch
@@ -43,3 +44,22 @@ async def test_aborted_message_replaces_no_message_of_its_key(flushed):
         await subscribe(peer, read_compacted=True)
 
         assert await offsets(peer) == [0]
+
+
+@on_loop
+async def test_a_topic_is_compacted_above_the_threshold():
+    async with Rig() as rig:
+        await rig.policies("public/default", compactionThreshold=2_000)
+        topic = rig.topic("t")
+        compaction = rig.gateway.compaction
+        await fill(rig, b"x" * 100, partition_key="k")
+        await rig.gateway.periodic.check_topics()
+        assert compaction.status(topic, 0)[0] == "NOT_RUN"
+
+        await fill(rig, *(b"x" * 500 for _ in range(5)), partition_key="k")
+        await rig.gateway.periodic.check_topics()
+
+        def is_compacted() -> bool:
+            return compaction.status(rig.broker.cluster.topic(topic.name), 0)[0] == "SUCCESS"
+
+        await wait_on_loop(is_compacted, "a compaction")

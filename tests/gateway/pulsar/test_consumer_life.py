@@ -351,3 +351,24 @@ async def test_administration_sees_subscriptions_and_consumers():
         assert [each.name for each in a.consumers] == ["one"]
         assert b[:5] == ("b", "", True, 2, 0)
         assert mark(rig, name="a") == 0
+
+
+@on_loop
+async def test_counts_of_a_subscription_survive_its_consumers():
+    async with Rig() as rig:
+        topic = rig.topic("t")
+        peer = await rig.connected()
+        await subscribe(peer, name="s")
+        await fill(rig, b"one", b"two")
+        await received(peer)
+
+        await peer.request("close_consumer", "success", consumer_id=1)
+        (left,) = rig.gateway.subscriptions.stats(topic.partitions[0])
+        await subscribe(peer, name="s")
+        await received(peer)
+        (back,) = rig.gateway.subscriptions.stats(topic.partitions[0])
+        await peer.request("unsubscribe", "success", consumer_id=1)
+        await subscribe(peer, name="s", permits=0)
+        (new,) = rig.gateway.subscriptions.stats(topic.partitions[0])
+
+        assert (left.messages_out, back.messages_out, new.messages_out) == (2, 4, 0)

@@ -173,3 +173,49 @@ async def test_inactive_delayed_delivery_policy_sends_messages_at_once():
         await fill(rig, b"later", deliver_at_time=rig.now_ms + 5_000)
 
         assert await payloads(peer) == [b"later"]
+
+
+@on_loop
+async def test_a_consumer_subscribes_no_more_often_than_the_subscribe_rate():
+    async with Rig() as rig:
+        rate = {"subscribeThrottlingRatePerConsumer": 2, "ratePeriodInSecond": 10}
+        await rig.policies("public/default", subscribeRate=rate)
+        rig.topic("t")
+        peer = await rig.connected()
+
+        async def come_and_go(answer: str, name: str = "c") -> object:
+            found = await subscribe(peer, consumer_name=name, answer=answer)
+            if answer == "success":
+                await peer.request("close_consumer", "success", consumer_id=1)
+            return found
+
+        for _ in range(2):
+            await come_and_go("success")
+
+        refused = await come_and_go("error")
+
+        assert refused.error == ServerError.NotAllowedError
+        await come_and_go("success", "another")
+        await pass_time(11)
+        await come_and_go("success")
+
+
+@on_loop
+async def test_subscriptions_without_consumers_expire():
+    async with Rig() as rig:
+        await rig.policies("public/default", subscriptionExpirationTime=2)
+        rig.topic("t")
+        used, left = await rig.connected(), await rig.connected()
+        await subscribe(used, name="used")
+        await subscribe(left, name="left")
+        left.transport.close()
+        await rig.gateway.periodic.check_topics()
+
+        rig.now_ms += 119_000
+        await rig.gateway.periodic.check_topics()
+        assert cursor(rig, name="left") is not None
+        rig.now_ms += 1_000
+        await rig.gateway.periodic.check_topics()
+
+        assert cursor(rig, name="left") is None
+        assert cursor(rig, name="used") is not None

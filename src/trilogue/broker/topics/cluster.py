@@ -22,6 +22,7 @@ from trilogue.broker.errors import (
     InvalidAssignment,
     InvalidPartitions,
     InvalidRequest,
+    PolicyViolation,
     ReplicationFactor,
     TopicExists,
     UnknownTopic,
@@ -275,7 +276,23 @@ class Cluster:
         if not partitioned:
             partition_count = 1
         self._check_count(partition_count)
+        self._check_namespace_room(name, partition_count)
         return NewTopic(name, partition_count, check_settings(settings or {}), partitioned)
+
+    def _check_namespace_room(self, name: TopicName, more: int) -> None:
+        """Refuse more partitions than the policy of the namespace allows: PolicyViolation."""
+        most = self._policies(name, {}).max_topics
+        if not most:
+            return
+        namespace = name.namespace_name
+        count = sum(len(each.row.partitions) for each in self.topics_in(namespace))
+        count += sum(
+            change.partition_ids
+            for each, change in self._creating.items()
+            if each.namespace_name == namespace
+        )
+        if count + more > most:
+            raise PolicyViolation("Exceed maximum number of topics in namespace.")
 
     def plan_create(self, topic: NewTopic) -> MetadataChange[Topic]:
         """Return the change that creates a topic which `check_create` has accepted."""
@@ -373,6 +390,7 @@ class Cluster:
                 f"there are {len(topic.partitions)} partitions, {partition_count} is not more"
             )
         self._check_count(partition_count, more)
+        self._check_namespace_room(name, more)
         if assignments is not None and len(assignments) != more:
             raise InvalidAssignment(f"{len(assignments)} assignments for {more} new partitions")
         check_nodes(assignments or (), self.node_id)

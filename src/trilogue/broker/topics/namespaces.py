@@ -30,6 +30,8 @@ from trilogue.broker.names import (
     TopicName,
     check_tenant,
 )
+from trilogue.broker.topics.default_policies import FIELDS, parse_default, resolve_defaults
+from trilogue.broker.topics.default_policies import KEY as DEFAULT_KEY
 from trilogue.broker.topics.policies import (
     DEFAULT_POLICIES,
     Policies,
@@ -76,6 +78,8 @@ class Namespaces:
         defaults: Policies = DEFAULT_POLICIES,
     ) -> None:
         self.defaults = defaults
+        self._base_defaults = defaults
+        self.default_texts: dict[str, str] = {}  # that were changed, by Pulsar's names
         self._topics = topics  # the number of topics in a namespace
         self._namespaces_with_topics = namespaces_with_topics  # namespaces with topics
         self._changed = changed
@@ -88,6 +92,9 @@ class Namespaces:
         for key, text in settings.items():
             if key.startswith((TENANT_KEY, NAMESPACE_KEY)):
                 self._load(key, text)
+            elif key.startswith(DEFAULT_KEY):
+                self.default_texts[key.removeprefix(DEFAULT_KEY)] = text
+        self.defaults = resolve_defaults(self.default_texts, defaults)
 
     # -- queries
 
@@ -197,6 +204,33 @@ class Namespaces:
         if self._topics(name) > 0:
             raise InUse("the namespace still has topics")
         return self._delete(f"{NAMESPACE_KEY}{name}")
+
+    def plan_set_default(self, name: str, text: str | None) -> MetadataChange[None]:
+        """Return the change of the broker's default of a policy; None: as it was at first.
+
+        Raises InvalidSetting.
+        """
+        key, present = DEFAULT_KEY + name, self.default_texts.get(name)
+        if text is not None or name not in FIELDS:
+            parse_default(name, text or "")
+        op = DeleteSetting(key) if text is None else PutSetting(key, text)
+        return MetadataChange(
+            lambda: [op],
+            (SettingIs(key, present),),
+            lambda: self.apply_default(key, text),
+            on_conflict=ConcurrentChange("it was changed meanwhile"),
+        )
+
+    def apply_default(self, key: str, text: str | None) -> None:
+        """Apply a default that this node or another one wrote; None: it was deleted."""
+        name = key.removeprefix(DEFAULT_KEY)
+        self.default_texts.pop(name, None)
+        if text is not None:
+            self.default_texts[name] = text
+        self.defaults = resolve_defaults(self.default_texts, self._base_defaults)
+        self._resolved.clear()
+        for namespace in {*self._namespaces, *self._namespaces_with_topics()}:
+            self._changed(namespace)
 
     # -- inside
 

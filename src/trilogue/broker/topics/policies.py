@@ -34,6 +34,7 @@ PROPERTIES = "pulsar.properties"  # a topic's own notes: a JSON object
 PERMISSIONS = "pulsar.permissions"  # role -> what it may do with one topic
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+Size = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]  # bytes
 Amount = Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)]  # -1: no limit
 Messages = Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)]  # a period; -1 and 0: no limit
 Json = Any
@@ -113,6 +114,10 @@ class Policies(msgspec.Struct, frozen=True):
     publish_rate: Rate | None = None  # of each partition, as the next two
     dispatch_rate: Rate | None = None  # of all subscriptions together
     subscription_dispatch_rate: Rate | None = None
+    subscribe_rate: Rate | None = None  # of one consumer, by its address and name
+    max_topics: int = 0  # partitions in the namespace; 0: no limit
+    subscription_expiry_min: int = 0  # 0: subscriptions without consumers stay
+    compaction_threshold: int = 0  # bytes since the last compaction; 0: only on request
 
 
 DEFAULT_POLICIES = Policies()
@@ -158,8 +163,8 @@ class AutoCreationValue(msgspec.Struct, rename="camel"):
     """What automatic creation creates."""
 
     allow_auto_topic_creation: bool = True
-    topic_type: Literal["partitioned", "non-partitioned"] | None = None
-    default_num_partitions: Annotated[int, msgspec.Meta(ge=1, le=10_000)] | None = None
+    topic_type: Literal["partitioned", "non-partitioned", ""] | None = None
+    default_num_partitions: Annotated[int, msgspec.Meta(le=10_000)] | None = None
 
 
 class AutoSubscriptionValue(msgspec.Struct, rename="camel"):
@@ -190,6 +195,20 @@ class DispatchRateValue(msgspec.Struct, rename="camel"):
     dispatch_throttling_rate_in_byte: Amount = -1
     relative_to_publish_rate: bool = False
     rate_period_in_second: Annotated[int, msgspec.Meta(ge=0, le=86_400)] = 1
+
+
+class SubscribeRateValue(msgspec.Struct, rename="camel"):
+    """How often one consumer may subscribe in a period; -1 and 0: no limit."""
+
+    subscribe_throttling_rate_per_consumer: Messages = -1
+    rate_period_in_second: Annotated[int, msgspec.Meta(ge=0, le=86_400)] = 30
+
+
+class BookieAffinityValue(msgspec.Struct, rename="camel", omit_defaults=True):
+    """The groups of bookies that would have a namespace's messages."""
+
+    bookkeeper_affinity_group_primary: str | None = None
+    bookkeeper_affinity_group_secondary: str | None = None
 
 
 class PersistenceValue(msgspec.Struct, rename="camel"):
@@ -228,12 +247,22 @@ def _quota(value: QuotaMap) -> dict[str, object]:
 
 
 def _auto_creation(value: AutoCreationValue) -> dict[str, object]:
-    partitions = 0
-    if value.topic_type == "partitioned":
-        partitions = value.default_num_partitions or 1
-    elif value.default_num_partitions not in {None, 1}:
-        raise InvalidSetting("autoTopicCreation: only partitioned topics have partitions")
-    return {"auto_creation": AutoCreation(value.allow_auto_topic_creation, partitions)}
+    count = value.default_num_partitions
+    problem = ""
+    if value.topic_type != "partitioned":
+        if count is not None and value.allow_auto_topic_creation:
+            problem = "is not allowed to be set when the type is non-partition."
+        count = 0
+    elif count is None:
+        problem = "cannot be null when the type is partitioned."
+    elif count < 1:
+        problem = "cannot be less than 1 for partition type."
+    if problem:
+        raise InvalidSetting(
+            "Invalid configuration for autoTopicCreationOverride. the detail is "
+            f"[defaultNumPartitions] {problem}"
+        )
+    return {"auto_creation": AutoCreation(value.allow_auto_topic_creation, count or 0)}
 
 
 def _types(value: list[Literal["Exclusive", "Shared", "Failover", "Key_Shared"]]) -> Json:
@@ -268,13 +297,23 @@ def _dispatch_rate(field_name: str) -> Callable[[DispatchRateValue], dict[str, o
     return meaning
 
 
+def _subscribe_rate(value: SubscribeRateValue) -> dict[str, object]:
+    times = value.subscribe_throttling_rate_per_consumer
+    if times <= 0:
+        return {}
+    return {"subscribe_rate": Rate(times, 0, max(1, value.rate_period_in_second))}
+
+
+def _no_fields(_value: object) -> dict[str, object]:
+    """Return nothing: nothing here would act on the policy."""
+    return {}
+
+
 def _persistence(value: PersistenceValue) -> dict[str, object]:
     copies = value.bookkeeper_ensemble, value.bookkeeper_write_quorum, value.bookkeeper_ack_quorum
     if copies != (1, 1, 1):
         raise InvalidSetting("persistence: there is one durable copy, on one node")
-    if value.managed_ledger_max_mark_delete_rate > 0:
-        raise InvalidSetting("persistence: how often acks are written is not limited")
-    return {}
+    return {}  # acks are in each commit of the journal, so their own rate limits nothing
 
 
 class PolicyLevel(Enum):
@@ -294,7 +333,9 @@ class Policy(msgspec.Struct, frozen=True):
     """One row: the type of the value, its meaning, the levels, and the test that enforces it.
 
     `meaning` is a field of Policies, or a function from the value to such fields. `test` names the
-    test that fails if the policy is ignored; a `refused` row has the reason instead.
+    test that fails if the policy is ignored; a `refused` row has the reason instead. `no_effect` is
+    the reason for which nothing here would act on a policy that is kept. `invalid` is Pulsar's own
+    text for a value that is not possible.
     """
 
     name: str
@@ -303,6 +344,8 @@ class Policy(msgspec.Struct, frozen=True):
     levels: frozenset[PolicyLevel]
     test: str = ""
     refused: str = ""
+    no_effect: str = ""
+    invalid: str = ""
 
     def check(self, value: Json) -> Json:
         """Return the value to store; InvalidSetting."""
@@ -311,7 +354,7 @@ class Policy(msgspec.Struct, frozen=True):
         try:
             read = msgspec.convert(value, self.kind, strict=False)
         except msgspec.ValidationError as error:
-            raise InvalidSetting(f"{self.name}: {error}") from error
+            raise InvalidSetting(self.invalid or f"{self.name}: {error}") from error
         self.fields_of(read)
         return msgspec.to_builtins(read)
 
@@ -327,6 +370,13 @@ def _row(
     name: str, kind: Any, meaning: Any, test: str, levels: frozenset[PolicyLevel] = BOTH
 ) -> Policy:
     return Policy(name, kind, meaning, levels, test=test)
+
+
+def _without_effect(
+    name: str, kind: Any, why: str, levels: frozenset[PolicyLevel] = BOTH
+) -> Policy:
+    test = "test_a_policy_without_effect_is_kept_and_its_reply_has_a_warning"
+    return Policy(name, kind, _no_fields, levels, test=test, no_effect=why)
 
 
 def _refused(name: str, why: str) -> Policy:
@@ -385,28 +435,34 @@ POLICIES: dict[str, Policy] = {
         _row("subscriptionDispatchRate", DispatchRateValue,
              _dispatch_rate("subscription_dispatch_rate"),
              "test_each_subscription_has_its_own_dispatch_rate"),
-        _refused("subscribeRate", "how often a consumer subscribes is not limited"),
-        _refused("replicatorDispatchRate", _GEO),
+        _row("subscribeRate", SubscribeRateValue, _subscribe_rate,
+             "test_a_consumer_subscribes_no_more_often_than_the_subscribe_rate"),
+        Policy("maxTopicsPerNamespace", Count, "max_topics", NAMESPACE_ONLY,
+               test="test_topics_of_a_namespace_are_limited",
+               invalid="maxTopicsPerNamespace must be 0 or more"),
+        Policy("subscriptionExpirationTime", Count, "subscription_expiry_min", NAMESPACE_ONLY,
+               test="test_subscriptions_without_consumers_expire",
+               invalid="Invalid value for subscription expiration time"),
+        _row("compactionThreshold", Size, "compaction_threshold",
+             "test_a_topic_is_compacted_above_the_threshold"),
+        _without_effect("replicatorDispatchRate", DispatchRateValue, _GEO),
+        _without_effect("deduplicationSnapshotInterval", Count, "what producers wrote last is "
+                        "kept with every flush"),
+        _without_effect("bookieAffinityGroup", BookieAffinityValue, "there are no bookies",
+                        NAMESPACE_ONLY),
+        _without_effect("dispatcherPauseOnAckStatePersistent", bool, "acks are durable before "
+                        "they are answered"),
+        _without_effect("replicationClusters", list[str], _GEO, TOPIC_ONLY),
         _refused("replication", _GEO),
         _refused("replicatedSubscription", _GEO),
         _refused("offloadPolicies", _TIERS),
         _refused("offloadThreshold", _TIERS),
         _refused("offloadThresholdInSeconds", _TIERS),
         _refused("offloadDeletionLagMs", _TIERS),
-        _refused("compactionThreshold", "compaction starts on request, or by Kafka's setting "
-                 "cleanup.policy"),
-        _refused("deduplicationSnapshotInterval", "what producers wrote last is kept with every "
-                 "flush"),
         _refused("inactiveTopicPolicies", "inactive topics are not deleted"),
-        _refused("subscriptionExpirationTime", "subscriptions stay until they are deleted"),
         _refused("antiAffinity", "there is one node"),
-        _refused("maxTopicsPerNamespace", "only the partitions of all topics together are "
-                 "limited"),
         _refused("entryFilters", "no foreign code runs here"),
         _refused("migrated", _GEO),
-        _refused("dispatcherPauseOnAckStatePersistent", "acks are durable before they are "
-                 "answered"),
-        _refused("bookieAffinityGroup", "there are no bookies"),
         _refused("resourcegroup", "there are no resource groups"),
         _refused("shadowTopics", "there are no shadow topics"),
     )

@@ -63,6 +63,7 @@ class Consumer(SubscriptionConsumer, Generic[DispatcherT], eq=False, kw_only=Tru
     closed: bool = False
     durable: bool = True
     connected_ms: int = 0
+    last_flow_ms: int = 0  # when it last gave permits
     read_compacted: bool = False
     takes_any_schema: bool = False
     metadata: dict[str, str] = msgspec.field(default_factory=dict)

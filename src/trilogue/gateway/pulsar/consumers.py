@@ -156,6 +156,9 @@ async def _join(
     kind = SUBSCRIPTION_TYPES[command.subType]
     _check(connection, command, partition, kind)
     check_role(connection, command.subscription, topic.name, partition.policies)
+    gateway.check_subscribe_rate(
+        command.topic, connection.stream.peer[0], consumer.name, partition.policies.subscribe_rate
+    )
     subscriptions = connection.subscriptions
     others = _count_with_schema(subscriptions.of(partition.partition_id).values())
     await schemas.check_consumer_schema(gateway, topic, partition, command, others=others)
@@ -343,6 +346,7 @@ def handle_flow(connection: PulsarConnection, _command: None, frame: memoryview)
             transient.add_demand(permits)
         return
     dispatcher = consumer.dispatcher
+    consumer.last_flow_ms = connection.gateway.now_ms()
     dispatcher.subscription.add_demand(consumer, permits)
     dispatcher.wake()
 

@@ -20,6 +20,7 @@ from trilogue.gateway.listener_security import ListenerSecurity
 from trilogue.gateway.pulsar.commands import ROWS
 from trilogue.gateway.pulsar.compaction import CompactedTopics
 from trilogue.gateway.pulsar.connection import PulsarConnection
+from trilogue.gateway.pulsar.policies.periodic import PeriodicPolicies
 from trilogue.gateway.pulsar.revocation import end_revoked
 from trilogue.gateway.pulsar.services import PulsarServices
 from trilogue.gateway.pulsar.settings import PulsarSettings
@@ -41,11 +42,13 @@ class PulsarGateway(PulsarServices):
         super().__init__(settings=settings, **dependencies)
         self.subscriptions = ConnectedSubscriptions(self)
         self.compaction = CompactedTopics(self)
+        self.periodic = PeriodicPolicies(self, self.subscriptions, self.compaction)
         self._connections: dict[PulsarConnection, None] = {}
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
         self.spawn(self._tick())
+        self.spawn(self.periodic.run())
         if not self.authorizer.allows_all:
             self.spawn(end_revoked(self.authorizer, self._connections))
         self.broker.cluster.listeners.append(self._topic_changed)

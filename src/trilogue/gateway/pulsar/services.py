@@ -12,9 +12,12 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar, Unpack
 
 from trilogue.broker.access.authorizer import Principal
+from trilogue.broker.errors import NotAllowed
 from trilogue.broker.names import PulsarName
 from trilogue.broker.producers.access_modes import PartitionWriters
 from trilogue.broker.promise import Promise
+from trilogue.broker.quotas.subscribe_rates import ConsumerKey, SubscribeRates
+from trilogue.broker.quotas.topic_rates import Rate
 from trilogue.broker.topics.lookup import check_auto_create, find_partition
 from trilogue.broker.topics.partition import Partition
 from trilogue.broker.topics.topic import Topic
@@ -47,6 +50,7 @@ class PulsarServices(ProtocolGateway):
         self.messages_in = self.bytes_in = 0
         self.messages_out = self.bytes_out = 0
         self.bad_messages: Counter[str] = Counter()  # that consumers could not read, by reason
+        self.subscribe_rates = SubscribeRates()
         cluster = self.broker.cluster
         self.name_prefix = f"{settings.cluster}-{cluster.node_id}-{cluster.node_epoch}"
         self._producer_names = 0
@@ -94,6 +98,14 @@ class PulsarServices(ProtocolGateway):
             name = f"{self.name_prefix}-{self._producer_names}"
             if not writers.has(name):
                 return name
+
+    def check_subscribe_rate(self, topic: str, host: str, consumer: str, rate: Rate | None) -> None:
+        """Refuse a consumer that subscribes too often: NotAllowed."""
+        if rate is None:
+            return
+        key = ConsumerKey(topic, host, consumer)
+        if not self.subscribe_rates.take(key, rate, self.loop.time()):
+            raise NotAllowed("Subscribe limited by subscribe rate limit per consumer.")
 
     async def find_or_create_topic(self, name: PulsarName) -> tuple[Topic, Partition]:
         """Return the topic and partition of a name; create the topic where policies allow it.

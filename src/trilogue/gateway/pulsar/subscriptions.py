@@ -60,6 +60,9 @@ class ConsumerStats(NamedTuple):
     messages_acked: int
     priority: int
     metadata: dict[str, str]
+    client_version: str
+    last_flow_ms: int
+    messages_per_entry: int  # on average
 
 
 class SubscriptionStats(NamedTuple):
@@ -85,6 +88,8 @@ class ConnectedSubscriptions:
     def __init__(self, gateway: PulsarServices) -> None:
         self.gateway = gateway
         self._open: dict[int, dict[str, Dispatcher]] = {}
+        # What durable subscriptions without consumers were sent: messages and bytes.
+        self._sent: dict[int, dict[str, tuple[int, int]]] = {}
 
     # ---- lookup
 
@@ -124,6 +129,9 @@ class ConnectedSubscriptions:
             acked=acked,
             on_empty=self.drop_if_empty,
         )
+        if cursor is not None:
+            sent = self._sent.get(partition.partition_id, {}).pop(name, (0, 0))
+            dispatcher.messages_out, dispatcher.bytes_out = sent
         self._open.setdefault(partition.partition_id, {})[name] = dispatcher
         return dispatcher
 
@@ -135,6 +143,9 @@ class ConnectedSubscriptions:
         dispatchers = self._open.get(partition_id, {})
         if dispatchers.get(dispatcher.name) is dispatcher:
             del dispatchers[dispatcher.name]
+            if dispatcher.cursor is not None and not dispatcher.cursor.gone:
+                sent = dispatcher.messages_out, dispatcher.bytes_out
+                self._sent.setdefault(partition_id, {})[dispatcher.name] = sent
             if not dispatchers:
                 del self._open[partition_id]
 
@@ -156,6 +167,7 @@ class ConnectedSubscriptions:
         for partition in topic.partitions:
             if event is TopicEvent.DELETED:
                 self.close_all(partition.partition_id)
+                self._sent.pop(partition.partition_id, None)
                 continue
             for dispatcher in list(self.of(partition.partition_id).values()):
                 policies = partition.policies
@@ -272,6 +284,7 @@ class ConnectedSubscriptions:
             if keep is not None:
                 dispatcher.leave(keep)
             dispatcher.close_all()
+        self._sent.get(partition.partition_id, {}).pop(name, None)
         if done is not None:
             await self.gateway.wait_for(done)
 
@@ -290,7 +303,10 @@ class ConnectedSubscriptions:
         if dispatcher is None:
             assert cursor is not None, "a durable subscription, or one with consumers"
             backlog = self.gateway.broker.subscriptions.backlog(cursor)
-            return SubscriptionStats(name, "", True, backlog, 0, False, 0, 0, 0, "", properties, [])
+            sent = self._sent.get(partition_id, {}).get(name, (0, 0))
+            return SubscriptionStats(
+                name, "", True, backlog, 0, False, 0, *sent, "", properties, []
+            )
         subscription = dispatcher.subscription
         consumers = [build_consumer_stats(each) for each in dispatcher.consumers]
         active = subscription.active
@@ -325,4 +341,7 @@ def build_consumer_stats(consumer: PulsarConsumer) -> ConsumerStats:
         consumer.acked,
         consumer.priority,
         consumer.metadata,
+        consumer.connection.client_version,
+        consumer.last_flow_ms,
+        consumer.messages_out // max(1, consumer.entries_out),
     )

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import pulsar
 import pytest
 
 from tests.gateway.http.admin_client import Admin
-from trilogue.broker.topics.policies import POLICIES
-from trilogue.gateway.http.pulsar.policies import NAMESPACE_PATHS, TOPIC_PATHS, UNSET
+from trilogue.broker.topics.policies import POLICIES, PolicyLevel
+from trilogue.gateway.http.pulsar.policies import (
+    NAMESPACE_PATHS,
+    REPLICATION,
+    TOPIC_PATHS,
+    UNSET,
+)
 
 BUNDLE = "0x00000000_0xffffffff"
 DISPATCH_RATE = {
@@ -37,6 +43,11 @@ VALUES: dict[str, Any] = {
     "subscriptionTypesEnabled": ["Shared"],
     "encryptionRequired": True,
     "delayedDelivery": {"active": False, "tickTime": 1000, "maxDeliveryDelayInMillis": 0},
+    "subscribeRate": {"subscribeThrottlingRatePerConsumer": 5, "ratePeriodInSecond": 30},
+    "replicatorDispatchRate": DISPATCH_RATE,
+    "bookieAffinityGroup": {"bookkeeperAffinityGroupPrimary": "p"},
+    "dispatcherPauseOnAckStatePersistent": True,
+    "replicationClusters": ["standalone"],
     "persistence": {
         "bookkeeperEnsemble": 1,
         "bookkeeperWriteQuorum": 1,
@@ -269,3 +280,79 @@ def test_roles_of_a_subscription_are_set_reported_and_removed(admin: Admin):
     assert shown == {"billing": ["r"]}
     assert admin("POST", f"{root}/subscription/billing", {"r": 1})[0] == 400
     assert admin("GET", "namespaces/acme/none-such/permissions/subscription")[0] == 404
+
+
+@pytest.mark.parametrize("policy", [name for name, row in POLICIES.items() if row.no_effect])
+def test_a_policy_without_effect_is_kept_and_its_reply_has_a_warning(
+    admin: Admin, home: str, policy: str
+):
+    row = POLICIES[policy]
+    is_of_namespace = PolicyLevel.NAMESPACE in row.levels
+    paths = NAMESPACE_PATHS if is_of_namespace else (REPLICATION,)
+    place = f"namespaces/{home}" if is_of_namespace else f"persistent/{home}/t"
+    at = f"{place}/{next(each.segment for each in paths if each.policy == policy)}"
+
+    reply = admin.request("POST", at, value_of(policy))
+
+    assert reply.status_code == 204
+    assert reply.headers["warning"] == f'299 - "{policy}: {row.no_effect}"'
+    assert admin.get(at) == value_of(policy)
+    admin.do("DELETE", at)
+
+
+def test_a_dispatcher_pause_is_set_without_a_body(admin: Admin, home: str):
+    at = f"namespaces/{home}/dispatcherPauseOnAckStatePersistent"
+
+    assert admin.get(at) is False
+    admin.do("POST", at)
+    assert admin.get(at) is True
+    admin.do("DELETE", at)
+
+
+def test_a_policy_of_a_namespace_that_does_not_exist_is_not_found(admin: Admin):
+    place = "schemaCompatibilityStrategy"
+
+    assert admin("PUT", f"namespaces/public/none/{place}", "FULL") == (
+        404,
+        {"reason": "Namespace does not exist"},
+    )
+    assert admin("PUT", f"namespaces/none/none/{place}", "FULL") == (
+        404,
+        {"reason": "Tenant does not exist"},
+    )
+
+
+@pytest.mark.parametrize("bundle", ["", f"/{BUNDLE}"])
+def test_backlogs_of_a_namespace_are_cleared(admin: Admin, bundle: str):
+    name = admin.namespace("clearing" + bundle.strip("/"))
+    admin.do("PUT", f"persistent/{name}/t")
+    client = pulsar.Client(f"pulsar://{admin.server.doors['pulsar']}")
+    for each in ("a", "b"):
+        admin.do("PUT", f"persistent/{name}/t/subscription/{each}")
+    client.create_producer(f"persistent://{name}/t").send(b"m")
+    client.close()
+
+    def backlogs() -> list[int]:
+        return [admin.backlog(f"persistent://{name}/t", each) for each in ("a", "b")]
+
+    assert backlogs() == [1, 1]
+    admin.do("POST", f"namespaces/{name}{bundle}/clearBacklog/a")
+    assert backlogs() == [0, 1]
+    admin.do("POST", f"namespaces/{name}{bundle}/clearBacklog")
+    assert backlogs() == [0, 0]
+    admin.do("POST", f"namespaces/{name}{bundle}/unsubscribe/a")
+    assert admin.get(f"persistent/{name}/t/subscriptions") == ["b"]
+
+
+def test_offload_policies_that_were_never_set_are_removed(admin: Admin, home: str):
+    admin.do("DELETE", f"namespaces/{home}/removeOffloadPolicies")
+    assert admin("DELETE", "namespaces/acme/none/removeOffloadPolicies")[0] == 404
+
+
+def test_a_topic_is_in_the_one_cluster(admin: Admin, home: str):
+    at = f"persistent/{home}/t/replication"
+
+    admin.do("POST", at, ["standalone"])
+    assert admin.get(at) == ["standalone"]
+    assert admin("POST", at, ["other"])[0] == 412
+    admin.do("DELETE", at)

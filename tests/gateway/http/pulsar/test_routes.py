@@ -12,7 +12,7 @@ from trilogue.broker import errors
 from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.broker.topics.policies import POLICIES
 from trilogue.gateway.http.pulsar.admin_request import STATUS, status_of
-from trilogue.gateway.http.pulsar.policies import NAMESPACE_PATHS, TOPIC_PATHS
+from trilogue.gateway.http.pulsar.policies import NAMESPACE_PATHS, REPLICATION, TOPIC_PATHS
 from trilogue.gateway.http.pulsar.routes import all_routes
 from trilogue.gateway.http.request_limits import BODY_MAX
 
@@ -58,7 +58,7 @@ def test_every_refusal_has_a_status():
 
 def test_every_path_of_a_policy_is_one_of_the_table():
     assert {each.policy for each in (*NAMESPACE_PATHS, *TOPIC_PATHS)} <= set(POLICIES)
-    result = {each.policy for each in (*NAMESPACE_PATHS, *TOPIC_PATHS)}
+    result = {each.policy for each in (*NAMESPACE_PATHS, *TOPIC_PATHS, REPLICATION)}
     served = {name for name, row in POLICIES.items() if not row.refused}
     assert served <= result | {"backlogQuota"}
 

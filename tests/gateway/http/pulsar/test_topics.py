@@ -237,9 +237,8 @@ def test_subscriptions_are_moved(admin: Admin, client: pulsar.Client, name: str)
     assert skipped == [b"m2", b"m3", b"m4", b"single"]
     assert (nothing, by_id, from_last) == ([], [b"single"], [])
     assert len(by_time) == len(from_first) == BATCH + 1
-    for missing in ("skip/2", "skip_all", "resetcursor/0", "expireMessages/0", "position/1"):
-        method = "GET" if missing.startswith("position") else "POST"
-        assert admin(method, f"{path}/subscription/none/{missing}")[0] == 404
+    for missing in ("skip/2", "skip_all", "resetcursor/0", "expireMessages/0"):
+        assert admin("POST", f"{path}/subscription/none/{missing}")[0] == 404
 
 
 def test_expire_messages_skips_messages_of_the_given_age(
@@ -443,3 +442,46 @@ def test_a_client_with_an_http_address_finds_its_topics(admin: Admin, name: str)
         assert consumer.receive(5_000).data() == b"by http"
     assert len(client.get_topic_partitions(f"persistent://{name}/many")) == 2
     client.close()
+
+
+def test_shadow_topics_and_replicated_subscriptions_are_refused(admin: Admin, name: str):
+    shadow = {"PULSAR.SHADOW_SOURCE": "persistent://public/default/other"}
+
+    assert admin("PUT", f"persistent/{name}/shadow", shadow)[0] == 412
+    admin.do("PUT", f"persistent/{name}/plain")
+    assert admin("PUT", f"persistent/{name}/plain/subscription/s?replicated=true")[0] == 412
+    assert admin.get(f"persistent/{name}/plain/subscriptions") == []
+
+
+def test_peek_creates_a_subscription_at_the_beginning(admin: Admin, name: str):
+    path = f"persistent/{name}/peeked"
+    admin.do("PUT", path)
+
+    assert admin("GET", f"{path}/subscription/s/position/1")[0] == 404
+    assert admin.get(f"{path}/subscriptions") == ["s"]
+
+
+def test_statistics_leave_out_excluded_clients(admin: Admin, name: str):
+    topic = f"persistent://{name}/excluding"
+    client = pulsar.Client(f"pulsar://{admin.server.doors['pulsar']}")
+    client.subscribe(topic, "s")
+    client.create_producer(topic)
+    path = f"persistent/{name}/excluding/stats"
+
+    whole = admin.get(path)
+    rest = admin.get(f"{path}?excludePublishers=true&excludeConsumers=true")
+    client.close()
+
+    assert (len(whole["publishers"]), len(whole["subscriptions"]["s"]["consumers"])) == (1, 1)
+    assert (rest["publishers"], rest["subscriptions"]["s"]["consumers"]) == ([], [])
+    assert whole["topicCreationTimeStamp"] > 0
+    assert whole["lastPublishTimestamp"] == 0
+
+
+def test_statistics_have_the_time_of_the_last_message(admin: Admin, name: str):
+    client = pulsar.Client(f"pulsar://{admin.server.doors['pulsar']}")
+    before_ms = int(time.time() * 1000)
+    client.create_producer(f"persistent://{name}/timed").send(b"m")
+    client.close()
+
+    assert admin.get(f"persistent/{name}/timed/stats")["lastPublishTimestamp"] >= before_ms

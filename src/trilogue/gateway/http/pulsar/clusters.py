@@ -13,6 +13,7 @@ import msgspec
 from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.broker.errors import InvalidSetting, UnknownNamespace
 from trilogue.broker.names import check_tenant
+from trilogue.broker.topics.default_policies import FIELDS, format_default
 from trilogue.broker.topics.lookup import find_owner, is_coordinator_topic
 from trilogue.broker.topics.namespaces import Tenant
 from trilogue.gateway.http.pulsar.admin_request import AdminRequest, AdminRoute, Reply
@@ -46,7 +47,7 @@ def list_clusters(request: AdminRequest) -> object:
 
 def get_cluster(request: AdminRequest) -> object:
     """Return the addresses of the cluster."""
-    _check_cluster(request)
+    check_cluster(request)
     http_url, https_url = web_urls(request)
     addresses = {
         "serviceUrl": http_url,
@@ -70,11 +71,12 @@ def create_cluster(request: AdminRequest) -> object:
 
 def change_cluster(request: AdminRequest) -> object:
     """Reject: the addresses are settings of the node."""
-    _check_cluster(request)
+    check_cluster(request)
     raise HttpError(405, "the cluster's addresses are settings of the node (advertise.pulsar)")
 
 
-def _check_cluster(request: AdminRequest) -> None:
+def check_cluster(request: AdminRequest) -> None:
+    """Refuse the name of another cluster: HttpError 404."""
     if request.params["name"] != request.gateway.settings.cluster:
         raise HttpError(404, "Cluster does not exist")
 
@@ -182,15 +184,26 @@ def get_version(request: AdminRequest) -> object:
 
 
 def list_dynamic_settings(request: AdminRequest) -> object:
-    """Return the settings that can change at run time: none."""
+    """Return the settings that can change at run time: policies of topics without their own."""
     del request
-    return []
+    return sorted(FIELDS)
 
 
 def get_dynamic_settings(request: AdminRequest) -> object:
-    """Return the settings that changed at run time: none."""
-    del request
-    return {}
+    """Return the settings that were changed at run time."""
+    return request.broker.namespaces.default_texts
+
+
+async def set_dynamic_setting(request: AdminRequest) -> None:
+    """Change the default of a policy, at once and for all protocols."""
+    known, name, value = request.broker.namespaces, request.params["name"], request.params["value"]
+    await request.commit_change(lambda: known.plan_set_default(name, value))
+
+
+async def delete_dynamic_setting(request: AdminRequest) -> None:
+    """Restore the default of a policy."""
+    known, name = request.broker.namespaces, request.params["name"]
+    await request.commit_change(lambda: known.plan_set_default(name, None))
 
 
 def get_metadata_store(request: AdminRequest) -> object:
@@ -207,6 +220,7 @@ def get_runtime_configuration(request: AdminRequest) -> object:
         "maxMessageSize": str(settings.message_bytes_max),
         "keepAliveIntervalSeconds": str(int(settings.keep_alive_s)),
         "allowAutoTopicCreation": str(settings.auto_create_topics).lower(),
+        **{name: format_default(request.broker.namespaces.defaults, name) for name in FIELDS},
     }
 
 
@@ -294,6 +308,10 @@ ROUTES = (
         Operation.DESCRIBE_SETTINGS),
     AdminRoute("GET", "/brokers/configuration/values", get_dynamic_settings, CLUSTER,
         Operation.DESCRIBE_SETTINGS),
+    AdminRoute("POST", "/brokers/configuration/{name}/{value:path}", set_dynamic_setting, CLUSTER,
+        Operation.ALTER_SETTINGS),
+    AdminRoute("DELETE", "/brokers/configuration/{name}", delete_dynamic_setting, CLUSTER,
+        Operation.ALTER_SETTINGS),
     AdminRoute("GET", "/brokers/configuration/runtime", get_runtime_configuration, CLUSTER,
         Operation.DESCRIBE_SETTINGS),
     AdminRoute("GET", "/brokers/internal-configuration", get_metadata_store, CLUSTER, DESCRIBE),

@@ -19,6 +19,7 @@ from trilogue.broker.access.granted_actions import GrantedActions, without_opera
 from trilogue.broker.errors import InUse, InvalidSetting, NamespaceExists, UnknownNamespace
 from trilogue.broker.names import NamespaceName, format_pulsar
 from trilogue.broker.topics.namespaces import Namespace
+from trilogue.broker.topics.partition import Partition
 from trilogue.broker.topics.policies import PolicyLevel, check_policy
 from trilogue.broker.topics.topic import Topic
 from trilogue.gateway.http.pulsar.admin_request import AdminRequest, AdminRoute
@@ -59,9 +60,20 @@ POLICY_OF_FIELD = {
     "publishMaxMessageRate": "publishRate",
     "topicDispatchRate": "dispatchRate",
     "subscriptionDispatchRate": "subscriptionDispatchRate",
+    "clusterSubscribeRate": "subscribeRate",
+    "max_topics_per_namespace": "maxTopicsPerNamespace",
+    "subscription_expiration_time_minutes": "subscriptionExpirationTime",
+    "compaction_threshold": "compactionThreshold",
 }
 # Of these the body has an object: the name of a cluster, and its value.
-RATE_FIELDS = frozenset({"publishMaxMessageRate", "topicDispatchRate", "subscriptionDispatchRate"})
+RATE_FIELDS = frozenset(
+    {
+        "publishMaxMessageRate",
+        "topicDispatchRate",
+        "subscriptionDispatchRate",
+        "clusterSubscribeRate",
+    }
+)
 UNSET_FIELDS: dict[str, Any] = {
     "backlog_quota_map": {},
     "schema_compatibility_strategy": "UNDEFINED",
@@ -120,6 +132,11 @@ def get_namespace(request: AdminRequest) -> object:
         "properties": found.properties,
         "migrated": False,
     }
+
+
+def find_namespace_only(request: AdminRequest) -> None:
+    """Remove a policy that is never set: it is enough that the namespace exists."""
+    find_namespace(request)
 
 
 async def create_namespace(request: AdminRequest) -> None:
@@ -255,6 +272,43 @@ def unload_namespace(request: AdminRequest) -> None:
     for each in request.broker.non_persistent:
         if each.name.topic.namespace_name == request.namespace:
             close_clients(each)
+
+
+# -- backlogs and subscriptions of all topics
+
+
+def _each_partition(request: AdminRequest) -> list[Partition]:
+    """Return the partitions of a namespace on this node; the principal may alter all topics."""
+    find_namespace(request)
+    if "bundle" in request.params:
+        _check_bundle(request)
+    topics = request.broker.cluster.topics_in(request.namespace)
+    for topic in topics:
+        request.check_access(ResourceKind.TOPIC, topic.name)
+    return [partition for topic in topics for partition in topic.local_partitions]
+
+
+def clear_backlog(request: AdminRequest) -> None:
+    """Acknowledge all messages of all topics, for one subscription or for all."""
+    wanted, known = request.params.get("subscription"), request.broker.subscriptions
+    for partition in _each_partition(request):
+        for name, cursor in list(known.of_partition(partition.partition_id).items()):
+            if wanted in {None, name}:
+                known.ack_until(cursor, partition.log.high_watermark)
+                request.gateway.subscriptions.mark_moved(partition.partition_id, name)
+
+
+async def delete_subscription(request: AdminRequest) -> None:
+    """Delete a subscription of all topics; HttpError 412 while one has consumers."""
+    name, readers = request.params["subscription"], request.gateway.subscriptions
+    partitions = _each_partition(request)
+    for partition in partitions:
+        dispatcher = readers.find_dispatcher(partition.partition_id, name)
+        if dispatcher is not None and dispatcher.consumers:
+            raise HttpError(412, "Subscription has active connected consumers")
+    for partition in partitions:
+        if request.broker.subscriptions.find_cursor(partition.partition_id, name) is not None:
+            await readers.delete(partition, name)
 
 
 def list_bundles(request: AdminRequest) -> object:
@@ -474,6 +528,13 @@ KIND, TOPIC = ResourceKind.NAMESPACE, ResourceKind.TOPIC
 DESCRIBE, ALTER, SETTINGS = Operation.DESCRIBE, Operation.ALTER, Operation.ALTER_SETTINGS
 
 
+BACKLOG_PATHS = (
+    ("/clearBacklog", clear_backlog),
+    ("/clearBacklog/{subscription}", clear_backlog),
+    ("/unsubscribe/{subscription}", delete_subscription),
+)
+
+
 def routes(prefix: str, place: str) -> list[AdminRoute]:
     """Return the routes of namespaces.
 
@@ -488,6 +549,12 @@ def routes(prefix: str, place: str) -> list[AdminRoute]:
         AdminRoute("POST", f"{one}/permissions/{{role}}", grant_permission, KIND, ALTER),
         AdminRoute("DELETE", f"{one}/permissions/{{role}}", revoke_permission, KIND, ALTER),
         *subscription_permission_routes(one),
+        *(
+            AdminRoute("POST", one + bundle + path, handler, KIND, ALTER)
+            for bundle in ("", "/{bundle}")
+            for path, handler in BACKLOG_PATHS
+        ),
+        AdminRoute("DELETE", f"{one}/removeOffloadPolicies", find_namespace_only, KIND, SETTINGS),
         AdminRoute("GET", f"{one}/properties", get_properties, KIND, DESCRIBE),
         AdminRoute("PUT", f"{one}/properties", add_properties, KIND, SETTINGS),
         AdminRoute("DELETE", f"{one}/properties", delete_properties, KIND, SETTINGS),

@@ -10,6 +10,7 @@ that table; a DELETE of an unset policy succeeds.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from enum import Enum
 from typing import Any
@@ -17,17 +18,21 @@ from typing import Any
 import msgspec
 
 from trilogue.broker.access.authorizer import Operation, ResourceKind
+from trilogue.broker.errors import InvalidSetting, UnknownNamespace
 from trilogue.broker.topics.namespaces import Namespace
 from trilogue.broker.topics.policies import (
-    DEFAULT_POLICIES,
     POLICIES,
     PREFIX,
+    Policies,
+    Policy,
     PolicyLevel,
     check_policy,
     read_topic_policies,
 )
-from trilogue.gateway.http.pulsar.admin_request import NOTHING_SET, AdminRequest, AdminRoute
+from trilogue.gateway.http.pulsar.admin_request import NOTHING_SET, AdminRequest, AdminRoute, Reply
 from trilogue.gateway.http.request_limits import HttpError
+
+log = logging.getLogger(__name__)
 
 UNSET: Any = object()
 Change = Callable[[AdminRequest, str, Callable[[Any], Any]], Awaitable[None]]
@@ -46,14 +51,15 @@ def _same(*names: str) -> tuple[PolicyPath, ...]:
     return tuple(PolicyPath(name, name) for name in names)
 
 
+DISPATCHER_PAUSE = "dispatcherPauseOnAckStatePersistent"
+
 NAMESPACE_PATHS = (
     *_same(
         "retention", "messageTTL", "deduplication", "persistence", "autoTopicCreation",
         "autoSubscriptionCreation", "maxConsumersPerSubscription", "maxSubscriptionsPerTopic",
         "delayedDelivery", "publishRate", "dispatchRate", "subscriptionDispatchRate",
         "subscribeRate", "replicatorDispatchRate", "compactionThreshold", "inactiveTopicPolicies",
-        "subscriptionExpirationTime", "antiAffinity", "maxTopicsPerNamespace", "entryFilters",
-        "resourcegroup", "migrated", "dispatcherPauseOnAckStatePersistent",
+        "subscriptionExpirationTime", "entryFilters", "resourcegroup", "migrated",
     ),
     PolicyPath("backlogQuotaMap", "backlogQuota", {}),
     PolicyPath("maxProducersPerTopic", "maxProducers"),
@@ -71,7 +77,10 @@ NAMESPACE_PATHS = (
     PolicyPath("offloadThresholdInSeconds", "offloadThresholdInSeconds", -1),
     PolicyPath("offloadDeletionLagMs", "offloadDeletionLagMs"),
     PolicyPath("subscriptionAuthMode", "subscriptionAuthMode", "None"),
-    PolicyPath("bookieAffinity", "bookieAffinityGroup"),
+    PolicyPath("persistence/bookieAffinity", "bookieAffinityGroup"),
+    PolicyPath("maxTopicsPerNamespace", "maxTopicsPerNamespace", 0),
+    PolicyPath("antiAffinity", "antiAffinity", None),
+    PolicyPath(DISPATCHER_PAUSE, DISPATCHER_PAUSE, False),
 )  # fmt: skip
 
 TOPIC_PATHS = (
@@ -82,14 +91,16 @@ TOPIC_PATHS = (
         "publishRate", "maxMessageSize", "dispatchRate", "subscriptionDispatchRate",
         "subscribeRate", "replicatorDispatchRate", "compactionThreshold", "inactiveTopicPolicies",
         "deduplicationSnapshotInterval", "offloadPolicies", "entryFilters", "shadowTopics",
-        "dispatcherPauseOnAckStatePersistent",
     ),
+    PolicyPath(DISPATCHER_PAUSE, DISPATCHER_PAUSE),
     PolicyPath("deduplicationEnabled", "deduplication"),
     PolicyPath("backlogQuotaMap", "backlogQuota", {}),
     PolicyPath("schemaCompatibilityStrategy", "schemaCompatibilityStrategy"),
     PolicyPath("schemaValidationEnforced", "schemaValidationEnforced"),
     PolicyPath("subscriptionTypesEnabled", "subscriptionTypesEnabled"),
 )  # fmt: skip
+
+REPLICATION = PolicyPath("replication", "replicationClusters")
 
 NO_DISPATCH_RATE = {
     "dispatchThrottlingRateInMsg": 0,
@@ -111,12 +122,12 @@ def _own(path: PolicyPath, policies: dict[str, Any]) -> object:
     return NOTHING_SET if value is UNSET else value
 
 
-def _broker_default(policy: str) -> object:
+def _broker_default(policy: str, defaults: Policies) -> object:
     """Return the broker's default of a policy, if it is one value."""
     meaning = POLICIES[policy].meaning
     if not isinstance(meaning, str):
         return BROKER_DEFAULTS.get(policy, NOTHING_SET)
-    value = getattr(DEFAULT_POLICIES, meaning)
+    value = getattr(defaults, meaning)
     return value.value if isinstance(value, Enum) else value
 
 
@@ -138,11 +149,22 @@ async def change_namespace(request: AdminRequest, change: Callable[[Namespace], 
     await request.commit_change(lambda: known.plan_alter(name, change(known.namespace(name))))
 
 
+def _check_namespace(request: AdminRequest) -> None:
+    """Refuse a namespace that does not exist, in Pulsar's words: HttpError 404."""
+    known, name = request.broker.namespaces, request.namespace
+    try:
+        known.tenant(name.tenant)
+    except UnknownNamespace as error:
+        raise HttpError(404, "Tenant does not exist") from error
+    if not known.exists(name):
+        raise HttpError(404, "Namespace does not exist")
+
+
 async def set_namespace_policy(
     request: AdminRequest, policy: str, changed_value: Callable[[Any], Any]
 ) -> None:
     """Set one policy of a namespace to what `changed_value` makes of it; UNSET unsets it."""
-    request.broker.namespaces.namespace(request.namespace)
+    _check_namespace(request)
 
     def changed(before: Namespace) -> Namespace:
         policies = dict(before.policies)
@@ -194,7 +216,9 @@ def make_topic_getter(path: PolicyPath) -> Callable[[AdminRequest], object]:
         namespace = request.broker.namespaces.namespace(topic.name.namespace_name).policies
         if path.policy in namespace:
             return namespace[path.policy]
-        return _broker_default(path.policy) if path.unset is UNSET else path.unset
+        if path.unset is not UNSET:
+            return path.unset
+        return _broker_default(path.policy, request.broker.namespaces.defaults)
 
     return get
 
@@ -227,21 +251,33 @@ def make_setter(
 ) -> Handler:
     """Return the handler that sets one policy."""
 
-    async def set_policy(request: AdminRequest) -> None:
-        value = read(request, path)
+    async def set_policy(request: AdminRequest) -> object:
+        row = POLICIES[path.policy]
+        value = None if row.refused else read(request, path)
         await change(request, path.policy, lambda _: value)
+        return _warn_without_effect(row) if row.no_effect and value is not UNSET else None
 
     return set_policy
 
 
-def _in_body(request: AdminRequest, _path: PolicyPath) -> Any:
+def _warn_without_effect(row: Policy) -> Reply:
+    """Return the reply for a policy that was kept and that nothing acts on."""
+    log.warning("policy.without_effect", extra={"policy": row.name})
+    return Reply(204, headers={"Warning": f'299 - "{row.name}: {row.no_effect}"'})
+
+
+def _in_body(request: AdminRequest, path: PolicyPath) -> Any:
+    if path.policy == DISPATCHER_PAUSE and not request.body:
+        return True  # it is set by a request without a body
+    if request.body.strip() == b"null":
+        return UNSET  # as Java's client removes some of them
     return request.any_json()
 
 
 def _in_body_or_query(request: AdminRequest, path: PolicyPath) -> Any:
     parameter = request.http.query_params.get(path.segment)  # messageTTL is sent this way
     if parameter is None or request.body:
-        return request.any_json()
+        return _in_body(request, path)
     try:
         return msgspec.json.decode(parameter)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -271,10 +307,26 @@ def namespace_policy_routes() -> list[AdminRoute]:
     return routes
 
 
+async def set_replication_clusters(request: AdminRequest) -> object:
+    """Keep that a topic is in the one cluster; others are refused."""
+    value = request.json(list[str])
+    if value != [request.gateway.settings.cluster]:
+        raise InvalidSetting("replication: there is one cluster")
+    await set_topic_policy(request, REPLICATION.policy, lambda _: value)
+    return _warn_without_effect(POLICIES[REPLICATION.policy])
+
+
 def topic_policy_routes() -> list[AdminRoute]:
     """Return the routes of all policies, below a topic's path."""
     kind, change = ResourceKind.TOPIC, set_topic_policy
     routes = [AdminRoute("POST DELETE", "/" + QUOTA, set_topic_quota, kind, ALTER)]
+    one = "/" + REPLICATION.segment
+    get, drop = make_topic_getter(REPLICATION), make_deleter(REPLICATION, change)
+    routes += [
+        AdminRoute("GET", one, get, kind, DESCRIBE),
+        AdminRoute("POST", one, set_replication_clusters, kind, ALTER),
+        AdminRoute("DELETE", one, drop, kind, ALTER),
+    ]
     for path in TOPIC_PATHS:
         sets = make_setter(path, change, _in_body_or_query)
         routes += _policy_routes(path, kind, make_topic_getter(path), change, sets)

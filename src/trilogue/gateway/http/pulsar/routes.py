@@ -27,6 +27,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from trilogue.broker.access.authorizer import Operation, Resource, ResourceKind
 from trilogue.broker.errors import BrokerError, NotOwner
 from trilogue.broker.topics.lookup import is_coordinator_topic
+from trilogue.gateway.http.pulsar import broker_stats
 from trilogue.gateway.http.pulsar import clusters as pulsar_clusters
 from trilogue.gateway.http.pulsar import namespaces as pulsar_namespaces
 from trilogue.gateway.http.pulsar import non_persistent as pulsar_non_persistent
@@ -68,6 +69,7 @@ def all_routes() -> list[AdminRoute]:
             route.below(V2)
             for route in pulsar_clusters.ROUTES
         ),
+        *broker_stats.routes(),
         *pulsar_clusters.lookup_routes("/lookup/v2"),
         *pulsar_topics.routes(f"{V2}/persistent/{PLACE}/{{topic}}"),
         *pulsar_subscriptions.routes(f"{V2}/persistent/{PLACE}/{{topic}}"),

@@ -44,7 +44,7 @@ class SchemaPayload(msgspec.Struct):
 
     type: str
     schema: str = ""
-    properties: dict[str, str] = {}
+    properties: dict[str, str] | None = None  # Go sends null
 
 
 def routes(prefix: str) -> list[AdminRoute]:
@@ -166,7 +166,7 @@ def _compatibility_strategy(request: AdminRequest) -> CompatibilityStrategy:
 
 def _parse_definition(request: AdminRequest) -> Definition:
     payload = request.json(SchemaPayload)
-    properties = tuple(payload.properties.items())
+    properties = tuple((payload.properties or {}).items())
     data = payload.schema.encode()
     if payload.type == KEY_VALUE:
         data = _parse_key_value(payload.schema)

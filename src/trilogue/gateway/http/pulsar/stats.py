@@ -13,7 +13,7 @@ from typing import Any
 from trilogue.broker.topics.partition import Partition
 from trilogue.broker.topics.topic import Topic
 from trilogue.gateway.http.pulsar.admin_request import AdminRequest
-from trilogue.gateway.http.pulsar.messages import MessageId, last_visible_entry
+from trilogue.gateway.http.pulsar.messages import MessageId, last_visible_entry, parse_metadata
 from trilogue.gateway.http.pulsar.topic_clients import find_producers, format_time, producer_stats
 from trilogue.gateway.http.request_limits import HttpError
 from trilogue.gateway.pulsar.subscriptions import ConsumerStats
@@ -23,8 +23,8 @@ RATES = {"msgRateOut": 0.0, "msgThroughputOut": 0.0}
 
 async def get_stats(request: AdminRequest) -> object:
     """Return the statistics of one partition."""
-    _, partition = request.partition
-    return partition_stats(request, partition)
+    topic, partition = request.partition
+    return await _shown_stats(request, topic, partition)
 
 
 async def get_partitioned_stats(request: AdminRequest) -> object:
@@ -32,12 +32,28 @@ async def get_partitioned_stats(request: AdminRequest) -> object:
     topic = _partitioned_topic(request)
     each: dict[str, Any] = {}
     for name, partition in _named_partitions(request, topic):
-        each[name] = partition_stats(request, partition)
+        each[name] = await _shown_stats(request, topic, partition)
         await asyncio.sleep(0)  # there may be thousands: yield to other requests
     total = add_up_stats(list(each.values()))
     total["metadata"] = {"partitions": len(topic.partitions), "deleted": False}
+    total["topicCreationTimeStamp"] = topic.row.created_ms
+    total["lastPublishTimestamp"] = max(one["lastPublishTimestamp"] for one in each.values())
     total["partitions"] = each if request.flag("perPartition", default=True) else {}
     return total
+
+
+async def _shown_stats(request: AdminRequest, topic: Topic, partition: Partition) -> dict[str, Any]:
+    """Return the statistics of one partition, without the parts that the request excludes."""
+    found = partition_stats(request, partition)
+    found["topicCreationTimeStamp"] = topic.row.created_ms
+    last = await last_visible_entry(request, partition)
+    found["lastPublishTimestamp"] = 0 if last is None else parse_metadata(last).publish_time
+    if request.flag("excludePublishers"):
+        found["publishers"] = []
+    if request.flag("excludeConsumers"):
+        for each in found["subscriptions"].values():
+            each["consumers"] = []
+    return found
 
 
 def _partitioned_topic(request: AdminRequest) -> Topic:
@@ -132,6 +148,7 @@ def _subscriptions(
             "isReplicated": False,
             "replicated": False,
             "allowOutOfOrderDelivery": False,
+            "consumersAfterMarkDeletePosition": {},
             "nonContiguousDeletedMessagesRanges": 0 if cursor is None else cursor.range_count,
             "subscriptionProperties": each.properties,
         }
@@ -153,6 +170,10 @@ def _consumer_stats(each: ConsumerStats) -> dict[str, Any]:
         "blockedConsumerOnUnackedMsgs": each.blocked_on_unacked,
         "address": each.address,
         "connectedSince": format_time(each.connected_ms),
+        "clientVersion": each.client_version,
+        "lastConsumedFlowTimestamp": each.last_flow_ms,
+        "avgMessagesPerEntry": each.messages_per_entry,
+        "chunkedMessageRate": 0.0,
         "metadata": each.metadata,
     }
 

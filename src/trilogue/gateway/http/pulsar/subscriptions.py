@@ -76,20 +76,15 @@ class CreateBody(MessageId):
 async def create_subscription(request: AdminRequest) -> None:
     """Create a subscription; without a body it begins at the end."""
     name = _subscription_name(request)
+    if request.flag("replicated"):
+        raise HttpError(412, "subscriptions are not replicated: there is one cluster")
     body = request.json(CreateBody) if request.body.strip() not in {b"", b"null"} else CreateBody()
     await find_or_create_topic(request)
     known, partitions = request.broker.subscriptions, request.partitions
     if any(known.find_cursor(each.partition_id, name) for _, each in partitions):
         raise HttpError(409, "Subscription already exists for topic")
     for _, partition in partitions:
-        most = partition.policies.max_subscriptions
-        there = {
-            *known.of_partition(partition.partition_id),
-            *request.gateway.subscriptions.of(partition.partition_id),
-        }
-        if most and len(there) >= most:
-            reason = f"Exceed the maximum number of subscriptions of the topic: {most}"
-            raise HttpError(412, reason)
+        _check_one_more(request, partition)
     marks = {partition: await _find_mark(request, partition, body) for _, partition in partitions}
     made = [
         known.create(partition.partition_id, name, mark, body.properties)
@@ -97,6 +92,17 @@ async def create_subscription(request: AdminRequest) -> None:
     ]
     for promise in made:
         await await_promise(promise)
+
+
+def _check_one_more(request: AdminRequest, partition: Partition) -> None:
+    """Refuse one subscription too many: HttpError 412."""
+    most = partition.policies.max_subscriptions
+    there = {
+        *request.broker.subscriptions.of_partition(partition.partition_id),
+        *request.gateway.subscriptions.of(partition.partition_id),
+    }
+    if most and len(there) >= most:
+        raise HttpError(412, f"Exceed the maximum number of subscriptions of the topic: {most}")
 
 
 async def _find_mark(request: AdminRequest, partition: Partition, message_id: MessageId) -> int:
@@ -264,13 +270,31 @@ async def _unacked_entries(
             yield entry
 
 
+async def _find_or_create_cursor(request: AdminRequest) -> tuple[Partition, Cursor]:
+    """Return the subscription; one that does not exist is created, as by a real broker.
+
+    It begins with the first message. HttpError 404 where policies do not let it be created.
+    """
+    _, partition = request.partition
+    known, name = request.broker.subscriptions, _subscription_name(request)
+    cursor = known.find_cursor(partition.partition_id, name)
+    if cursor is None and partition.policies.auto_subscription:
+        _check_one_more(request, partition)
+        start = partition.log.start_offset
+        await await_promise(known.create(partition.partition_id, name, start, None))
+        cursor = known.find_cursor(partition.partition_id, name)
+    if cursor is None:
+        raise HttpError(404, f"Subscription {name} not found for topic {request.name}")
+    return partition, cursor
+
+
 async def peek_message(request: AdminRequest) -> object:
     """Return the N-th unacknowledged entry."""
     position = request.number("position")
     if not 1 <= position <= ENTRIES_MAX:
         raise HttpError(400, f"the position is a number from 1 to {ENTRIES_MAX}")
     _check_one_partition(request, "Peek messages")
-    (partition, cursor), *_ = _cursors(request)
+    partition, cursor = await _find_or_create_cursor(request)
     async for entry in _unacked_entries(request, partition, cursor):
         position -= 1
         if position == 0:

@@ -60,6 +60,7 @@ from trilogue.gateway.http.pulsar.stats import (
 from trilogue.gateway.http.pulsar.topic_clients import count_clients, unload_partition
 from trilogue.gateway.http.request_limits import HttpError
 
+SHADOW_SOURCE = "PULSAR.SHADOW_SOURCE"  # the property by which a shadow topic is created
 EXISTS = "This topic already exists"
 PROPERTIES_MAX, PERMISSIONS_MAX = 1_000, 1_000
 NOTES_SIZE_MAX = 1 << 20  # of a topic's properties, and of its permissions, as JSON
@@ -71,7 +72,10 @@ DIGITS_MAX = 9
 
 async def create_topic(request: AdminRequest) -> None:
     """Create a topic that is not partitioned; the body may be its properties."""
-    await _create_topic(request, 0, parse_properties(request.any_json() if request.body else {}))
+    properties = parse_properties(request.any_json() if request.body else {})
+    if SHADOW_SOURCE in properties:
+        raise HttpError(412, "there are no shadow topics")
+    await _create_topic(request, 0, properties)
 
 
 def parse_properties(value: Any) -> dict[str, str]:

@@ -60,6 +60,9 @@ async def _join(
     kind = SUBSCRIPTION_TYPES[command.subType]
     _check(command, topic, kind)
     check_role(connection, command.subscription, name.topic, topic.policies)
+    gateway.check_subscribe_rate(
+        command.topic, connection.stream.peer[0], consumer.name, topic.policies.subscribe_rate
+    )
     await check_consumer_schema(gateway, topic, command)
     # Nothing waits from here on, so that no other request comes between.
     if consumer.closed or connection.is_gone:
