@@ -21,7 +21,6 @@ from typing import Final
 import msgspec
 
 from trilogue.broker.errors import (
-    ConcurrentChange,
     InUse,
     InvalidPartitions,
     InvalidSchema,
@@ -31,7 +30,7 @@ from trilogue.broker.errors import (
     UnknownSchema,
     UnknownTopic,
 )
-from trilogue.broker.metadata_change import MetadataChange
+from trilogue.broker.metadata_change import MetadataChange, plan_setting
 from trilogue.broker.names import NamespaceName, PulsarName, TopicName
 from trilogue.broker.non_persistent.counters import TrafficCounter
 from trilogue.broker.non_persistent.subscription import NonPersistentSubscription
@@ -43,7 +42,6 @@ from trilogue.broker.topics.namespaces import Namespaces
 from trilogue.broker.topics.ownership import Ownership
 from trilogue.broker.topics.policies import DEFAULT_POLICIES, Policies
 from trilogue.log.errors import CorruptLog
-from trilogue.meta.operations import DeleteSetting, PutSetting, SettingIs
 
 KEY: Final = "non-persistent/"
 LEDGER_ID: Final = 0  # of all message ids
@@ -314,12 +312,7 @@ class NonPersistentTopics:
         if name not in self._partitioned:
             raise UnknownTopic(f"Topic non-persistent://{name} not found.")
         key = f"{KEY}{name}"
-        return MetadataChange(
-            lambda: [DeleteSetting(key)],
-            (SettingIs(key, self._texts.get(key)),),
-            lambda: self.apply_setting(key, None),
-            on_conflict=ConcurrentChange("the topic was changed meanwhile"),
-        )
+        return plan_setting(key, self._texts.get(key), None, self.apply_setting)
 
     def _plan_put(self, name: TopicName, topic: PartitionedTopic) -> MetadataChange[None]:
         if not 1 <= topic.partitions <= PARTITIONS_MAX:
@@ -327,12 +320,7 @@ class NonPersistentTopics:
         key, text = f"{KEY}{name}", msgspec.json.encode(topic).decode()
         if len(text) > PROPERTIES_SIZE_MAX:
             raise InUse(f"at most {PROPERTIES_SIZE_MAX} bytes of properties are kept")
-        return MetadataChange(
-            lambda: [PutSetting(key, text)],
-            (SettingIs(key, self._texts.get(key)),),
-            lambda: self.apply_setting(key, text),
-            on_conflict=ConcurrentChange("the topic was changed meanwhile"),
-        )
+        return plan_setting(key, self._texts.get(key), text, self.apply_setting)
 
     def apply_setting(self, key: str, text: str | None) -> None:
         """Apply a setting that this node or another one wrote; None: it was deleted."""

@@ -213,13 +213,7 @@ class Namespaces:
         key, present = DEFAULT_KEY + name, self.default_texts.get(name)
         if text is not None or name not in FIELDS:
             parse_default(name, text or "")
-        op = DeleteSetting(key) if text is None else PutSetting(key, text)
-        return MetadataChange(
-            lambda: [op],
-            (SettingIs(key, present),),
-            lambda: self.apply_default(key, text),
-            on_conflict=ConcurrentChange("it was changed meanwhile"),
-        )
+        return plan_setting(key, present, text, self.apply_default)
 
     def apply_default(self, key: str, text: str | None) -> None:
         """Apply a default that this node or another one wrote; None: it was deleted."""
