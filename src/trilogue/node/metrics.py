@@ -227,16 +227,27 @@ class NodeMetrics:
             ("bytes_in", "Their size.", door.bytes_in),
             ("messages_out", "Messages sent to Pulsar clients.", door.messages_out),
             ("bytes_out", "Their size.", door.bytes_out),
+            (
+                "messages_dropped",
+                "Messages of non-persistent topics for which a subscription had no ready consumer.",
+                door.messages_dropped,
+            ),
+            ("bytes_dropped", "Their size.", door.bytes_dropped),
         ):
             yield counter(f"pulsar_{name}", doc, value)
         yield gauge(
             "pulsar_producers", "Producers of Pulsar clients.",
-            sum(len(each.producers) for each in connections),
+            sum(len(each.all_producers()) for each in connections),
         )  # fmt: skip
         yield gauge(
             "pulsar_consumers", "Consumers of Pulsar clients.",
-            sum(len(each.consumers) for each in connections),
+            sum(len(each.all_consumers()) for each in connections),
         )  # fmt: skip
+        yield gauge(
+            "pulsar_non_persistent_topics",
+            "Non-persistent topics and partitions in use.",
+            len(list(door.broker.non_persistent)),
+        )
 
     def _conversions(self) -> Iterator[Metric]:
         converter = self._node.conversions

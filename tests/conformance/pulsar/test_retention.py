@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pulsar
 import pytest
@@ -164,3 +165,27 @@ def test_a_quota_that_evicts_leaves_the_newest(server: TrilogueForPulsar, admin:
         consumer = subscribe(opened, "evicted")
         first = consumer.receive(10_000).message_id().entry_id()
         assert first == 10 - backlog(admin, "evicted") == 6  # four of 1.1 kB are left of six
+
+
+def test_trim_applies_retention_at_once(tmp_path: Path):
+    settings = {"journal.file-age": "100ms", "retention.check-every": "1h"}
+    server = TrilogueForPulsar(tmp_path / "data", settings)
+    server.start()
+    try:
+        admin = Admin(server.http)
+        admin.make("kept")
+        admin.make("trimmed")
+        policy(admin, "trimmed", "retention", {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0})
+        with connected(server) as opened:
+            for topic in ("kept", "trimmed"):
+                send(opened, topic, 10)
+
+        def is_trimmed() -> bool:
+            for topic in ("kept", "trimmed"):
+                admin.request("POST", f"{admin.path(topic)}/trim")
+            return offsets(server, "trimmed") == (10, 10)
+
+        wait_until(is_trimmed, "messages removed", WITHIN_S)
+        assert offsets(server, "kept") == (0, 10)
+    finally:
+        server.kill9()

@@ -120,6 +120,25 @@ def plan_retention(
     yield from _starts(cluster, due, now_ms, needed)
 
 
+def find_trimmed_start(
+    partition: Partition, extents: Sequence[Extent], now_ms: int, needed: int | None
+) -> int:
+    """Return the start of one partition after everything that is due now is removed.
+
+    `extents` are those of the partition, `needed` is the first offset that durable subscriptions
+    need.
+    """
+    log = partition.log
+    return find_new_start(
+        extents,
+        log.start_offset,
+        _rules_of(partition),
+        now_ms,
+        tail_bytes=log.tail_bytes,
+        needed=needed,
+    )
+
+
 def find_new_start(
     extents: Sequence[Extent],
     start_offset: int,
@@ -265,16 +284,9 @@ def _starts(
         partition = cluster.find_partition(partition_id)
         if partition is None:  # deleted meanwhile
             continue
-        log, extents = partition.log, list_extents(partition)
-        start = find_new_start(
-            extents,
-            log.start_offset,
-            _rules_of(partition),
-            now_ms,
-            tail_bytes=log.tail_bytes,
-            needed=needed(partition_id),
-        )
-        if start > log.start_offset:
+        extents = list_extents(partition)
+        start = find_trimmed_start(partition, extents, now_ms, needed(partition_id))
+        if start > partition.log.start_offset:
             starts[partition_id] = start
         looked_at += LOOKUP + len(extents)
         if looked_at >= EXTENTS_A_STEP:

@@ -49,6 +49,7 @@ class PulsarServices(ProtocolGateway):
         self.commands: Counter[int] = Counter()  # handled, by type
         self.messages_in = self.bytes_in = 0
         self.messages_out = self.bytes_out = 0
+        self.messages_dropped = self.bytes_dropped = 0  # of non-persistent topics
         self.bad_messages: Counter[str] = Counter()  # that consumers could not read, by reason
         self.subscribe_rates = SubscribeRates()
         cluster = self.broker.cluster

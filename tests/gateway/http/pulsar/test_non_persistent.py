@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pulsar
@@ -76,6 +77,9 @@ def test_statistics_count_what_was_dropped(admin: Admin, client: pulsar.Client):
     assert held["msgOutCounter"] + held["msgDropCounter"] == 20
     assert held["msgDropCounter"] == found["msgDropCounter"] >= 10
     assert found["msgDropRate"] > 0
+    metrics = admin.client.get("/metrics").text
+    (line,) = re.findall(r"^trilogue_pulsar_messages_dropped_total (\S+)", metrics, re.MULTILINE)
+    assert float(line) >= held["msgDropCounter"]
     assert (held["type"], len(held["consumers"]), len(found["publishers"])) == ("Shared", 1, 1)
     assert admin.get(f"non-persistent/{topic}/internalStats")["numberOfEntries"] == 0
     assert admin("DELETE", f"non-persistent/{topic}")[0] == 412

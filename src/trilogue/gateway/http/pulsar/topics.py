@@ -34,6 +34,7 @@ from trilogue.broker.topics.policies import (
     TERMINATED,
     terminated_partitions,
 )
+from trilogue.broker.topics.retention import find_trimmed_start, list_extents
 from trilogue.broker.topics.topic import Topic
 from trilogue.gateway.http.administration import wait_until_settled
 from trilogue.gateway.http.pulsar.admin_request import AdminRequest, AdminRoute
@@ -266,6 +267,22 @@ async def truncate_topic(request: AdminRequest) -> None:
             request.gateway.subscriptions.mark_moved(partition.partition_id, name)
 
 
+async def trim_topic(request: AdminRequest) -> None:
+    """Apply retention now: remove segments' messages that are due, of all partitions."""
+    topic, subscriptions = request.topic, request.broker.subscriptions
+    starts: dict[int, int | None] = {}
+    for index, partition in request.partitions:
+        needed = subscriptions.lowest_mark(partition.partition_id)
+        extents = list_extents(partition)
+        start = find_trimmed_start(partition, extents, request.gateway.now_ms(), needed)
+        if start > partition.log.start_offset:
+            starts[max(0, index)] = start
+    if starts:
+        await request.gateway.write_metadata(delete_records(topic, starts))
+        for _, partition in request.partitions:
+            subscriptions.follow_start(partition.partition_id)
+
+
 def unload_topic(request: AdminRequest) -> None:
     """Close producers and consumers; they look the topic up again."""
     for _, partition in request.partitions:
@@ -422,6 +439,7 @@ PATHS = (
     ("POST", "/terminate", terminate_topic, ALTER),
     ("POST", "/terminate/partitions", terminate_partitions, ALTER),
     ("DELETE", "/truncate", truncate_topic, DELETE),
+    ("POST", "/trim", trim_topic, DELETE),
     ("PUT", "/unload", unload_topic, ALTER),
     ("GET", "/compaction", get_compaction_status, DESCRIBE),
     ("PUT", "/compaction", trigger_compaction, ALTER),

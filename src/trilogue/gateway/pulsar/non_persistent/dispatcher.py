@@ -109,6 +109,8 @@ def dispatch_entry(
             key = key_hash(sticky_key(entry))
         member = subscription.offer(count, len(section), key, rates, now_s)
         if member is None:
+            gateway.messages_dropped += count
+            gateway.bytes_dropped += len(section)
             continue
         consumer = cast("NonPersistentConsumer", member)
         size = consumer.send(sent, 0, None)
