@@ -219,9 +219,40 @@ def test_administration_of_a_partition_is_redirected_to_its_owner(server: Server
         for name in (f"parts-partition-{number}" for number in range(4))
     }
     assert owners == {f"http://{each}" for each in brokers}
-    whole = httpx.get(f"{root}/parts/partitioned-stats", follow_redirects=True)
-    assert whole.status_code == 501
-    assert "several nodes" in whole.json()["reason"]
+
+
+def test_administration_of_a_whole_topic_reaches_all_owners(server: Server):
+    root = f"{server.http}/admin/v2/persistent/public/default/parts"
+    one = f"{root}/subscription/readers"
+    httpx.put(f"{root}/partitions", json=4).raise_for_status()
+    assert httpx.put(one).status_code == 204
+    assert httpx.put(one).status_code == 409
+    client = pulsar.Client(server.pulsar, logger=SILENT)
+    producer = client.create_producer("parts")
+    for value in numbered(0, 40):
+        producer.send_async(value, lambda _result, _id: None)
+    producer.flush()
+
+    whole = httpx.get(f"{root}/partitioned-stats").json()
+    assert whole["msgInCounter"] == 40
+    assert whole["subscriptions"]["readers"]["msgBacklog"] == 40
+    assert len(whole["partitions"]) == 4
+    assert len({each["ownerBroker"] for each in whole["partitions"].values()}) == 2
+    internal = httpx.get(f"{root}/partitioned-internalStats").json()
+    assert sum(each["numberOfEntries"] for each in internal["partitions"].values()) == 40
+    assert httpx.get(f"{root}/subscriptions").json() == ["readers"]
+    assert httpx.post(f"{one}/skip_all").status_code == 204
+    backlog = httpx.get(f"{root}/partitioned-stats").json()["subscriptions"]["readers"][
+        "msgBacklog"
+    ]
+    assert backlog == 0
+    for number in range(4):  # each at its owner
+        found = httpx.get(f"{root}-partition-{number}/subscriptions", follow_redirects=True)
+        assert found.json() == ["readers"]
+    assert httpx.delete(one).status_code == 204
+    assert httpx.delete(one).status_code == 404
+    assert httpx.get(f"{root}/subscriptions").json() == []
+    client.close()
 
 
 def test_a_topic_is_known_at_every_node_when_its_creation_is_acknowledged(server: Server):

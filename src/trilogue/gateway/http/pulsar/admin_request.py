@@ -25,7 +25,13 @@ from trilogue.broker import errors as broker_errors
 from trilogue.broker.access.acls import Acl
 from trilogue.broker.access.authorizer import Operation, Resource, ResourceKind
 from trilogue.broker.access.client_access import ClientAccess
-from trilogue.broker.errors import AccessDenied, BrokerError, InvalidName, UnknownTopic
+from trilogue.broker.errors import (
+    AccessDenied,
+    BrokerError,
+    InvalidName,
+    NotOwner,
+    UnknownTopic,
+)
 from trilogue.broker.names import (
     NamespaceName,
     PulsarName,
@@ -203,15 +209,21 @@ class AdminRequest(AuthorizedRequest):
 
     @property
     def partitions(self) -> list[tuple[int, Partition]]:
-        """The partitions of the path, with the numbers that clients know; -1: not partitioned."""
+        """The partitions of the path, with the numbers that clients know; -1: not partitioned.
+
+        Raises NotOwner where another node has one of them.
+        """
         topic, wanted = self.topic, self.name.partition
-        if not topic.partitioned:
-            return [(-1, topic.partitions[0])]
-        return [
-            (index, partition)
+        found = [
+            (index if topic.partitioned else -1, partition)
             for index, partition in enumerate(topic.partitions)
             if wanted in {None, index}
         ]
+        for _, partition in found:
+            if partition.is_remote:
+                owner = self.broker.cluster.ownership.partition_owner(partition.partition_id)
+                raise NotOwner(f"node {owner} is the owner of the partition", owner)
+        return found
 
 
 Handler = Callable[[AdminRequest], Any | Coroutine[Any, Any, Any]]

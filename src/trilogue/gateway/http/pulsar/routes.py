@@ -43,6 +43,7 @@ from trilogue.gateway.http.pulsar.admin_request import (
     error_reply,
     status_of,
 )
+from trilogue.gateway.http.pulsar.partition_owners import answer_for_partitions
 from trilogue.gateway.http.request_limits import (
     HEADERS,
     HttpError,
@@ -178,9 +179,14 @@ async def _answer(gateway: PulsarGateway, route: AdminRoute, http_request: Reque
         request.check_access(*resource)
     if gateway.catch_up is not None:
         await gateway.catch_up()
-    answer = route.handler(request)
-    if inspect.isawaitable(answer):
-        answer = await answer
+    try:
+        answer = route.handler(request)
+        if inspect.isawaitable(answer):
+            answer = await answer
+    except NotOwner:
+        answer = await answer_for_partitions(request, route)
+        if answer is None:
+            raise
     if http_request.method not in {"GET", "HEAD"}:
         act = route.handler.__name__.replace("_", " ")
         request.access.record_act(act, resource, path=http_request.url.path)
