@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +20,9 @@ from pyspark.sql.types import StructType
 
 from tests.server import Server, start_server
 from tests.spark.rooms import make_topic, numbered, produce, stream
+from tests.tools import require
 from tests.waiting import wait_until
+from trilogue.spark.session import find_java
 from trilogue.spark.source import DefaultSource
 from trilogue.spark.write_options import WriteOptions
 from trilogue.spark.writer import StreamWriter
@@ -200,3 +207,27 @@ def test_a_stream_through_kills_of_the_server_repeats_and_loses_nothing(spark, t
 
     assert committed(server, target, 2) == sorted(f"v{number}" for number in range(1_200))
     server.stop()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1_500)
+def test_a_stream_through_kills_of_its_driver_repeats_and_loses_nothing(server, tmp_path):
+    """The driver, its Java and its workers are killed at random moments, and started again."""
+    require("java", found=find_java(tmp_path / "java"))
+    source, target = make_topic(server, 2), make_topic(server, 2)
+    produce(server, source, numbered(1_000))
+    command = [sys.executable, "-m", "tests.spark.driver", server.kafka, source, target, tmp_path]
+    dice, before = random.Random(4711), 0
+
+    for _ in range(3):
+        process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL)
+        wait_until(
+            lambda least=before: len(committed(server, target, 2)) > least, timeout_s=300, every=0.5
+        )
+        time.sleep(dice.uniform(0, 2))  # by design: at any moment of a micro-batch
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        before = len(committed(server, target, 2))
+    subprocess.run(command, check=True, timeout=400, stderr=subprocess.DEVNULL)
+
+    assert committed(server, target, 2) == sorted(f"v{number}" for number in range(1_000))
