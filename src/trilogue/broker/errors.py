@@ -239,6 +239,10 @@ class NotReady(BrokerError):
     """Something is being created or released at this moment: a retry will succeed."""
 
 
+class MetadataUnavailable(NotReady):
+    """The store of metadata does not answer: a later retry may succeed."""
+
+
 class QuotaExceeded(NotReady):
     """The client is over its quota: a later retry will succeed."""
 

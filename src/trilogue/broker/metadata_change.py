@@ -25,13 +25,14 @@ from typing import Generic, TypeVar
 from trilogue.broker.errors import (
     BrokerError,
     ConcurrentChange,
+    MetadataUnavailable,
     StorageFailed,
     convert_log_error,
 )
 from trilogue.broker.promise import Promise
 from trilogue.log.errors import LogError
 from trilogue.log.steps import Steps, to_the_end
-from trilogue.meta.errors import PreconditionFailed
+from trilogue.meta.errors import PreconditionFailed, Unavailable
 from trilogue.meta.operations import DeleteSetting, Op, Precondition, PutSetting, SettingIs
 
 T = TypeVar("T")
@@ -101,6 +102,8 @@ class MetadataChange(Generic[T]):
         """Settle `done` with the reason of a failure, and return that reason."""
         if isinstance(error, PreconditionFailed):
             reason: BrokerError = self._on_conflict
+        elif isinstance(error, Unavailable):
+            reason = MetadataUnavailable(str(error))
         elif isinstance(error, BrokerError):
             reason = error
         elif isinstance(error, LogError):

@@ -71,6 +71,18 @@ NodesOption = Annotated[
         help="Node processes, one core each, over one data directory; `auto`: one for each core.",
     ),
 ]
+ClusterOption = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="URL",
+        help="The PostgreSQL database of a cluster on several machines: postgresql://...",
+    ),
+]
+NodeOption = Annotated[
+    int | None,
+    typer.Option("--node", metavar="ID", help="The number of this node in the cluster."),
+]
 SecureOption = Annotated[
     bool,
     typer.Option(
@@ -92,6 +104,8 @@ def settings_from(
     insecure: bool,
     salvage: bool = False,
     nodes: str | None = None,
+    cluster: str | None = None,
+    node: int | None = None,
 ) -> Settings:
     """Read all sources of settings; after an error exit with code 2 and one line."""
     from trilogue.node.settings.sources import listener_flag, load_settings
@@ -111,6 +125,10 @@ def settings_from(
         if nodes is not None:
             count = len(os.sched_getaffinity(0)) if nodes == "auto" else nodes
             flags.append(("nodes", str(count), "--nodes"))
+        if cluster is not None:
+            flags.append(("cluster.url", cluster, "--cluster"))
+        if node is not None:
+            flags.append(("cluster.node", str(node), "--node"))
         return load_settings(
             environment=os.environ,
             config_file=config,

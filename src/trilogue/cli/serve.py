@@ -8,10 +8,12 @@ import typer
 
 from trilogue.cli.options import (
     AdvertiseOption,
+    ClusterOption,
     ConfigOption,
     DataOption,
     InsecureOption,
     ListenOption,
+    NodeOption,
     NodesOption,
     ReadyFileOption,
     SalvageOption,
@@ -36,6 +38,8 @@ def serve(
     insecure: InsecureOption = False,
     salvage: SalvageOption = False,
     nodes: NodesOption = None,
+    cluster: ClusterOption = None,
+    node: NodeOption = None,
     secure: SecureOption = False,
 ) -> None:
     """Run a server. SIGTERM, SIGHUP or Ctrl-C drains it; a second one skips the last flush."""
@@ -51,6 +55,8 @@ def serve(
             insecure=insecure,
             salvage=salvage,
             nodes=nodes,
+            cluster=cluster,
+            node=node,
         )
 
     settings = read_settings()
@@ -59,6 +65,11 @@ def serve(
     from trilogue.node.supervisor.slots import needs_supervisor
 
     try:
+        if settings.text("cluster.url"):
+            from trilogue.node.cluster.start import cluster_place
+
+            place = cluster_place(settings, is_secured=secure)
+            raise typer.Exit(run(settings, write_line=typer.echo, place=place))
         if secure:
             from trilogue.node.secure.setup import secure_directory
 

@@ -6,6 +6,7 @@ DIR/meta.sqlite  topics, settings, segments; owned by meta
 DIR/reserve      space that is freed when the disk is full
 DIR/journal/     see log/journal/files.py
 DIR/segments/    segments and their manifest
+DIR/cluster      of a node of a cluster: which one; meta is then in its database
 DIR/nodes/2/     lock, reserve and journal of node 2, where several nodes share the directory: their
                  supervisor holds DIR/lock, node 1 has DIR/nodes/1/lock
 """
@@ -24,6 +25,7 @@ log = logging.getLogger(__name__)
 
 FORMAT: Final = 1
 FIRST_NODE: Final = 1
+CLUSTER_FILE: Final = "cluster"
 _TEXT: Final = "trilogue data format "
 FORMAT_BYTES_MAX: Final = 100
 FILL_BYTES: Final = 1 << 20

@@ -32,7 +32,3 @@ class Fenced(MetaError):
 
 class Unavailable(MetaError):
     """The store cannot be reached: nothing of this change was written."""
-
-
-class OutcomeUnknown(MetaError):
-    """The store has not answered yet: the change may come to be, and shows then."""

@@ -41,7 +41,7 @@ class Meta(ManifestStore, Protocol):
 
         Changes take effect in the order of the calls. If the caller is cancelled while it waits,
         the change goes on. A store that is reached by a network waits until it is there again:
-        who cannot wait looks at `unavailable_s`, and may stop to wait (OutcomeUnknown).
+        a caller that cannot wait looks at `unavailable_s`, and may stop waiting.
         """
 
     @property

@@ -45,6 +45,7 @@ from trilogue.meta.postgres_connection import (
 )
 from trilogue.meta.postgres_opening import Opening, WrongCluster
 from trilogue.meta.postgres_schema import (
+    APPLIED,
     CHANGED,
     LOCK_CLUSTER,
     READ_COMMITTED,
@@ -82,6 +83,8 @@ class PostgresMeta(QueuedMeta):
         self._away_since: float | None = None
         self._is_closing = False
         self._announced = asyncio.Event()
+        self._to_report: int | None = None  # the version that this node has applied
+        self._reports: dict[int, tuple[int, float]] = {}  # node id -> what it reported, when
         self._writer_loop: asyncio.AbstractEventLoop | None = None
 
     @classmethod
@@ -117,6 +120,15 @@ class PostgresMeta(QueuedMeta):
         """For how many seconds PostgreSQL has not been reachable; 0 if it is."""
         since = self._away_since
         return 0.0 if since is None else time.monotonic() - since
+
+    def report_applied(self, version: int) -> None:
+        """Report to the other nodes that this one has applied all changes up to a version."""
+        self._to_report = version
+        self._wake()
+
+    def applied_by_others(self) -> list[tuple[int, float]]:
+        """Return the latest report of each other node: version, and when (monotonic)."""
+        return list(self._reports.values())
 
     def snapshots(self) -> Iterator[tuple[bytes, bytes]]:
         """Read all snapshots, in the order of their keys."""
@@ -171,6 +183,9 @@ class PostgresMeta(QueuedMeta):
             return
         try:
             await self._transact([])
+            if self._to_report is not None and self._connection is not None:
+                report, self._to_report = f"{self._ahead.node_id} {self._to_report}", None
+                await self._connection.execute("SELECT pg_notify($1, $2)", APPLIED, report)
         except Exception as error:  # noqa: BLE001 - what others changed is unknown from here on
             if await self._is_final(error):
                 self._hand_back([])
@@ -310,6 +325,7 @@ class PostgresMeta(QueuedMeta):
         try:
             connection.add_log_listener(self._on_message)
             await connection.add_listener(CHANGED, self._on_announced)
+            await connection.add_listener(APPLIED, self._on_report)
             await self._check_history(connection)
         except BaseException:
             connection.terminate()
@@ -339,6 +355,12 @@ class PostgresMeta(QueuedMeta):
 
     def _on_announced(self, *_announcement: object) -> None:
         self._announced.set()
+
+    def _on_report(self, *announcement: object) -> None:
+        with contextlib.suppress(ValueError):
+            node_id, version = map(int, str(announcement[-1]).split())
+            if node_id != self._ahead.node_id:
+                self._reports[node_id] = version, time.monotonic()
 
     async def _disconnect(self) -> None:
         connection, self._connection = self._connection, None

@@ -22,7 +22,7 @@ import logging
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from trilogue.log.errors import LogError, StorageFailed
 from trilogue.log.segments.manifest import Manifest
@@ -140,6 +140,10 @@ class QueuedMeta:
         """Return when all changes that are durable now are in `state`."""
         if self.shared:
             await self.write([])
+
+    def snapshots(self) -> Iterator[tuple[bytes, bytes]]:
+        """Read all snapshots, in the order of their keys."""
+        raise NotImplementedError
 
     def manifest(self) -> Manifest:
         """Return the present topics, partitions and segments."""

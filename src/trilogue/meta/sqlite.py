@@ -21,6 +21,7 @@ from pathlib import Path
 
 import msgspec
 
+from trilogue.log.directory import CLUSTER_FILE
 from trilogue.log.errors import CorruptLog, DiskFull, NewerFormat, StorageFailed
 from trilogue.meta import queued_meta
 from trilogue.meta.change_log import differences, encode_writes
@@ -100,6 +101,11 @@ class SqliteMeta(QueuedMeta):
         `on_failed` is called once, on the loop's thread, when nothing can be committed any more.
         `shared`: other nodes have the file open, too; `follow` begins to read their changes.
         """
+        if (path.parent / CLUSTER_FILE).exists():
+            raise StorageFailed(
+                "the folder belongs to a node of a cluster, whose metadata is in a database: "
+                "cluster.url names it"
+            )
         try:
             _refuse_newer(path)
             connection = _connect(path, create=create)

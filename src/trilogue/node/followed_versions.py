@@ -27,14 +27,43 @@ WAIT_MAX_S: Final = 1.0
 LOOK_S: Final = 0.002
 
 
-class FollowedVersions:
-    """The rows of all nodes, and the one of this node."""
+class AppliedVersions:
+    """How far other nodes are; a subclass has the place where they report it."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+
+    def publish(self, version: int) -> None:
+        """Record that this node has applied all changes up to a version."""
+        raise NotImplementedError
+
+    def begin(self, version: int) -> None:
+        """Record the version with which this node starts."""
+        raise NotImplementedError
+
+    def all_have(self, version: int) -> bool:
+        """Whether every other node that is alive has applied a version."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Let go of the place."""
+        raise NotImplementedError
+
+    async def wait_for_others(self, version: int) -> None:
+        """Return when the others have applied a version, or after a second without them."""
+        ends = self._monotonic() + WAIT_MAX_S
+        while not self.all_have(version) and self._monotonic() < ends:  # noqa: ASYNC110
+            await asyncio.sleep(LOOK_S)
+
+
+class FollowedVersions(AppliedVersions):
+    """The rows of all nodes of a machine, and the one of this node."""
 
     def __init__(
         self, path: Path, node_id: int, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
+        super().__init__(monotonic)
         self._node_id = node_id
-        self._monotonic = monotonic
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             os.ftruncate(fd, ROWS * ROW.size)
@@ -61,12 +90,6 @@ class FollowedVersions:
             for node_id, (applied, seen_s) in rows
             if node_id != self._node_id
         )
-
-    async def wait_for_others(self, version: int) -> None:
-        """Return when the others have applied a version, or after a second without them."""
-        ends = self._monotonic() + WAIT_MAX_S
-        while not self.all_have(version) and self._monotonic() < ends:  # noqa: ASYNC110
-            await asyncio.sleep(LOOK_S)
 
     def close(self) -> None:
         """Unmap the file."""

@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 
 from trilogue.log.segments.segment_info import Swap
 from trilogue.meta.change_log import last_version
 from trilogue.meta.operations import TopicKey
 from trilogue.meta.state import Write
 from trilogue.node.background.manifests import ManifestWriter
-from trilogue.node.followed_versions import BEAT_S, FollowedVersions
+from trilogue.node.followed_versions import BEAT_S, AppliedVersions
 from trilogue.node.metadata_writer import MetadataWriter
 from trilogue.node.storage import Storage
 
 SETTINGS_A_STEP = 100
+CATCH_UP_MAX_S = 2.0
 
 
 class MetadataFollower:
@@ -31,7 +33,7 @@ class MetadataFollower:
         storage: Storage,
         writer: MetadataWriter,
         manifests: ManifestWriter,
-        versions: FollowedVersions,
+        versions: AppliedVersions,
     ) -> None:
         self._storage = storage
         self._versions = versions
@@ -42,9 +44,14 @@ class MetadataFollower:
         versions.begin(storage.meta.state.version)
 
     async def catch_up(self) -> None:
-        """Return when the changes that are durable now are applied."""
-        await self._storage.meta.catch_up()
-        await self._batches.join()
+        """Return when the changes that are durable now are applied, or the store is away."""
+        meta = self._storage.meta
+        if meta.unavailable_s:
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CATCH_UP_MAX_S):
+                await meta.catch_up()
+                await self._batches.join()
 
     async def run(self) -> None:
         """Apply changes for ever."""

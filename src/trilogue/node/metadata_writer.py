@@ -10,16 +10,21 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, TypeVar
 
+from trilogue.broker.errors import MetadataUnavailable
 from trilogue.broker.metadata_change import MetadataChange
 from trilogue.gateway.steps import run_steps
 from trilogue.log.errors import DiskFull
+from trilogue.meta.errors import Unavailable
 from trilogue.node.background.manifests import ManifestWriter
 from trilogue.node.storage import Storage
 
 if TYPE_CHECKING:
-    from trilogue.node.followed_versions import FollowedVersions
+    from trilogue.node.followed_versions import AppliedVersions
 
 T = TypeVar("T")
+
+AWAY_MAX_S = 5.0  # a store that has been away for longer is not waited for
+ANSWER_MAX_S = 20.0
 
 
 class MetadataWriter:
@@ -29,7 +34,7 @@ class MetadataWriter:
         self,
         storage: Storage,
         manifests: ManifestWriter,
-        others: FollowedVersions | None = None,
+        others: AppliedVersions | None = None,
     ) -> None:
         self._storage = storage
         self._others = others  # where several nodes share meta
@@ -41,10 +46,19 @@ class MetadataWriter:
 
         Of several nodes, the others have applied it, too, unless they do not answer.
         """
+        if self._storage.meta.unavailable_s > AWAY_MAX_S:
+            raise change.abandon(Unavailable("metadata cannot be written now: retry later"))
         task = asyncio.create_task(self._write(change))
         self._tasks.add(task)
         task.add_done_callback(self._done)
-        result, version = await asyncio.shield(task)
+        try:
+            async with asyncio.timeout(ANSWER_MAX_S):
+                result, version = await asyncio.shield(task)
+        except TimeoutError as error:
+            if task.done():
+                raise
+            # It goes on: what it changes shows as soon as it is durable.
+            raise MetadataUnavailable("metadata is being written: retry later") from error
         if self._others is not None:
             await self._others.wait_for_others(version)
         return result

@@ -94,7 +94,7 @@ if TYPE_CHECKING:
     from trilogue.gateway.http.app import Health, State
     from trilogue.gateway.http.listener import HttpListener
     from trilogue.gateway.tls import TlsContexts
-    from trilogue.node.followed_versions import FollowedVersions
+    from trilogue.node.followed_versions import AppliedVersions
 
 log = logging.getLogger(__name__)
 
@@ -183,7 +183,7 @@ class Node:
                 await move_permissions(self.storage.broker, self.metadata_writer.write)
                 await self._load_users()
             await self._open_listeners(plans)
-            if self.place.is_shared:
+            if self.place.has_others:
                 await self._register()
         except BaseException:
             await self.close()
@@ -239,8 +239,9 @@ class Node:
         self.helper = Helper()
         self._stack.push_async_callback(self.helper.close)
         self._manifests = ManifestWriter(self.storage, self._publisher)
-        self._manifests.is_publisher = self.storage.meta.state.owns(0)
-        versions = self._map_versions() if self.place.is_shared else None
+        is_publisher = self.place.cluster is not None or self.storage.meta.state.owns(0)
+        self._manifests.is_publisher = is_publisher
+        versions = self._open_versions() if self.place.has_others else None
         self.metadata_writer = MetadataWriter(self.storage, self._manifests, versions)
         grace_s = settings.seconds("segments.grace")
         self.retired = RetiredFiles(self.storage, monotonic=time.monotonic, grace_s=grace_s)
@@ -303,7 +304,13 @@ class Node:
         self._maintaining = asyncio.create_task(self._guarded(self.maintenance.run()))
         self._tasks.append(self._maintaining)
 
-    def _map_versions(self) -> FollowedVersions:
+    def _open_versions(self) -> AppliedVersions:
+        if self.place.cluster is not None:
+            from trilogue.meta.postgres import PostgresMeta
+            from trilogue.node.cluster.versions import ClusterVersions
+
+            assert isinstance(self.storage.meta, PostgresMeta)
+            return ClusterVersions(self.storage.meta)
         from trilogue.node.followed_versions import FollowedVersions
 
         versions = FollowedVersions(

@@ -82,16 +82,21 @@ class Supervision(Protocol):
 
 
 def run(
-    settings: Settings, *, write_line: WriteLine, supervision: Supervision | None = None
+    settings: Settings,
+    *,
+    write_line: WriteLine,
+    supervision: Supervision | None = None,
+    place: NodePlace | None = None,
 ) -> int:
     """Serve as a node until a signal or a failure; return the exit code.
 
-    Raises StartError if it cannot start. `supervision` is there for one of several nodes.
+    Raises StartError if it cannot start. `supervision` is there for one of several nodes
+    of this machine, `place` for one of a cluster.
     """
     start_logging(level=settings.text("log.level"), form=settings.text("log.format"))
     raise_descriptor_limit()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        return runner.run(_serve(settings, write_line, supervision))
+        return runner.run(_serve(settings, write_line, supervision, place))
 
 
 def raise_descriptor_limit() -> None:
@@ -112,13 +117,19 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return factory
 
 
-async def _serve(settings: Settings, write_line: WriteLine, supervision: Supervision | None) -> int:
+async def _serve(
+    settings: Settings,
+    write_line: WriteLine,
+    supervision: Supervision | None,
+    place: NodePlace | None,
+) -> int:
     from trilogue.node.node import Node  # after logging is set up: imports may log
 
     signals = StopSignals()
     loop = asyncio.get_running_loop()
     signals.install(loop)
-    node = Node(settings) if supervision is None else Node(settings, place=supervision.place)
+    place = place if supervision is None else supervision.place
+    node = Node(settings) if place is None else Node(settings, place=place)
     loop.set_exception_handler(lambda _, context: _handle_uncaught(node.fail, context))
     await node.start()
     for listener, address in node.addresses.items():

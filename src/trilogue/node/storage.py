@@ -44,8 +44,10 @@ from trilogue.log.objects.obstore_store import Reach
 from trilogue.log.ports import Background, Committer
 from trilogue.log.segments.manifest import Manifest
 from trilogue.meta.operations import Fence
+from trilogue.meta.queued_meta import QueuedMeta
 from trilogue.meta.sqlite import SqliteMeta
 from trilogue.meta.state import MetaState
+from trilogue.node.cluster.place import ClusterPlace
 from trilogue.node.errors import StartError
 from trilogue.node.measurements import Histogram
 from trilogue.node.settings.objects import reach_of
@@ -68,11 +70,17 @@ def wall_clock_ms() -> int:
 
 
 class NodePlace(msgspec.Struct, frozen=True):
-    """Which of the nodes of a data directory a process is."""
+    """Which of the nodes of a data directory, or of a cluster, a process is."""
 
     node_id: int = FIRST_NODE
-    is_shared: bool = False  # with other nodes, under one supervisor
+    is_shared: bool = False  # the directory, with other nodes, under one supervisor
     orphans_below: int | None = None  # segments of lower ids that meta does not know are orphans
+    cluster: ClusterPlace | None = None
+
+    @property
+    def has_others(self) -> bool:
+        """Whether other nodes change meta, too."""
+        return self.is_shared or self.cluster is not None
 
     @property
     def is_first(self) -> bool:
@@ -88,7 +96,7 @@ class Storage(msgspec.Struct, frozen=True):
 
     fs: OsFileSystem
     directory: DataDirectory
-    meta: SqliteMeta
+    meta: QueuedMeta
     broker: Broker
     log: Log
     commit_seconds: Histogram
@@ -168,21 +176,16 @@ def _open(
     fs = OsFileSystem()
     directory = _open_directory(fs, path, place, settings.number("journal.file-size"))
     stack.callback(directory.close)
-    is_new = not (fs.listdir(directory.journal) or fs.listdir(directory.segments))
-    meta = SqliteMeta.open(
-        directory.meta,
-        create=is_new and not place.is_shared,
-        node_id=place.node_id,
-        on_failed=on_failed,
-        shared=place.is_shared,
-    )
+    meta = _open_meta(fs, directory, place, on_failed)
     stack.callback(meta.close)
     broker = _broker(settings, meta, loop, now_ms)
+    broker.cluster.ownership.has_own_segments = place.cluster is not None
     broker.restore_snapshot(meta.snapshots())
     ownership = broker.cluster.ownership
     reach = objects = None
     if settings.text("objects.url"):
-        reach = reach_of(settings, meta.state.cluster_id)
+        part = f"node-{place.node_id}" if place.cluster is not None else ""
+        reach = reach_of(settings, meta.state.cluster_id, part)
         objects = reach.cache(settings.number("objects.cache-size"))
     committer = MeasuredCommitter(thread_committer(loop), time.monotonic)
     engine = Log.open(
@@ -226,6 +229,23 @@ def _open(
     )
 
 
+def _open_meta(
+    fs: OsFileSystem, directory: DataDirectory, place: NodePlace, on_failed: OnFailed
+) -> QueuedMeta:
+    if place.cluster is not None:
+        from trilogue.node.cluster.opening import open_cluster_meta
+
+        return open_cluster_meta(fs, directory, place.node_id, place.cluster, on_failed)
+    is_new = not (fs.listdir(directory.journal) or fs.listdir(directory.segments))
+    return SqliteMeta.open(
+        directory.meta,
+        create=is_new and not place.is_shared,
+        node_id=place.node_id,
+        on_failed=on_failed,
+        shared=place.is_shared,
+    )
+
+
 def _open_directory(
     fs: OsFileSystem, path: Path, place: NodePlace, journal_file_bytes: int
 ) -> DataDirectory:
@@ -262,7 +282,7 @@ def _start_offset(state: MetaState, partition_id: int) -> int | None:
 
 def _broker(
     settings: Settings,
-    meta: SqliteMeta,
+    meta: QueuedMeta,
     loop: asyncio.AbstractEventLoop,
     now_ms: Callable[[], int],
 ) -> Broker:

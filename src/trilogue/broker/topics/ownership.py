@@ -29,10 +29,11 @@ NAMED = frozenset({GROUP_KEY, TRANSACTION_KEY, BATCH_KEY})  # the rest of the ke
 class Ownership:
     """The owners of one moment, as meta has them."""
 
-    __slots__ = ("_state", "generation")
+    __slots__ = ("_state", "generation", "has_own_segments")
 
     def __init__(self, state: MetaState) -> None:
         self._state = state
+        self.has_own_segments = False  # each node has its segments where no other one has access
         self.generation = 0  # moves when meta has other owners or epochs; for caches
 
     @property
@@ -123,6 +124,8 @@ class Ownership:
         """Whether no other node owns a partition that has entries in a segment."""
         if self.is_alone:
             return True
+        if self.has_own_segments:
+            return segment.node_id == self._state.node_id
         partitions = self._state.partitions
         return all(
             self.owns_partition(each) for each in segment.partitions.ids if each in partitions
@@ -132,6 +135,8 @@ class Ownership:
         """Whether a segment has entries of this node's partitions, or of none that is left."""
         if self.is_alone:
             return True
+        if self.has_own_segments:
+            return segment.node_id == self._state.node_id
         partitions, left = self._state.partitions, False
         for partition_id in segment.partitions.ids:
             if partition_id in partitions:
@@ -142,6 +147,8 @@ class Ownership:
 
     def retires_segment(self, segment: SegmentInfo) -> bool:
         """Whether this node removes a segment without live entries: one node does."""
+        if self.has_own_segments:
+            return segment.node_id == self._state.node_id
         partitions = self._state.partitions
         first = next((each for each in segment.partitions.ids if each in partitions), None)
         return self.is_alone or first is None or self.owns_partition(first)

@@ -84,6 +84,7 @@ CODES: dict[type[BaseException], ErrorCode] = {
     broker.TooManyTransactions: ErrorCode.POLICY_VIOLATION,
     broker.ProducerFenced: ErrorCode.PRODUCER_FENCED,
     broker.NotReady: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    broker.MetadataUnavailable: ErrorCode.REQUEST_TIMED_OUT,
     broker.QuotaExceeded: ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     # groups
     broker.InvalidGroupName: ErrorCode.INVALID_GROUP_ID,
@@ -126,7 +127,6 @@ CODES: dict[type[BaseException], ErrorCode] = {
     meta.NoIdsLeft: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     meta.Fenced: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     meta.Unavailable: ErrorCode.REQUEST_TIMED_OUT,
-    meta.OutcomeUnknown: ErrorCode.REQUEST_TIMED_OUT,
     TimeoutError: ErrorCode.REQUEST_TIMED_OUT,
 }
 

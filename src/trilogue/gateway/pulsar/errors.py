@@ -90,6 +90,7 @@ CODES: dict[type[BaseException], ServerError] = {
     broker.TooManyTransactions: ServerError.TooManyRequests,
     broker.ProducerFenced: ServerError.ProducerFenced,
     broker.NotReady: ServerError.ServiceNotReady,
+    broker.MetadataUnavailable: ServerError.ServiceNotReady,
     # groups: no Pulsar client is a member of one
     broker.InvalidGroupName: ServerError.NotAllowedError,
     broker.UnknownMember: ServerError.ConsumerNotFound,
@@ -119,7 +120,6 @@ CODES: dict[type[BaseException], ServerError] = {
     meta.NoIdsLeft: ServerError.ServiceNotReady,
     meta.Fenced: ServerError.ServiceNotReady,
     meta.Unavailable: ServerError.ServiceNotReady,
-    meta.OutcomeUnknown: ServerError.ServiceNotReady,
     TimeoutError: ServerError.ServiceNotReady,
 }
 

@@ -88,6 +88,7 @@ CODES: dict[type[BaseException], TubeCode] = {
     broker.TooManyTransactions: TubeCode.FORBIDDEN,
     broker.ProducerFenced: TubeCode.FORBIDDEN,
     broker.NotReady: TubeCode.SERVICE_UNAVAILABLE,
+    broker.MetadataUnavailable: TubeCode.SERVICE_UNAVAILABLE,
     # groups of other protocols, subscriptions
     broker.InvalidGroupName: TubeCode.BAD_REQUEST,
     broker.UnknownMember: TubeCode.NO_NODE,
@@ -116,7 +117,6 @@ CODES: dict[type[BaseException], TubeCode] = {
     meta.NoIdsLeft: TubeCode.SERVICE_UNAVAILABLE,
     meta.Fenced: TubeCode.SERVICE_UNAVAILABLE,
     meta.Unavailable: TubeCode.SERVICE_UNAVAILABLE,
-    meta.OutcomeUnknown: TubeCode.SERVICE_UNAVAILABLE,
     TimeoutError: TubeCode.SERVICE_UNAVAILABLE,
 }
 

@@ -162,14 +162,21 @@ class ObjectsEnvironment(msgspec.Struct, frozen=True):
 
 
 class Objects:
-    """The segments of one cluster in a store, with retries. Several threads may use it at once."""
+    """The segments of one cluster in a store, with retries. Several threads may use it at once.
 
-    def __init__(self, store: ObjectStore, cluster_id: bytes, around: ObjectsEnvironment) -> None:
+    `part` is a folder of its own for each node of a cluster on several machines: a node lists and
+    removes only what it put there itself.
+    """
+
+    def __init__(
+        self, store: ObjectStore, cluster_id: bytes, around: ObjectsEnvironment, part: str = ""
+    ) -> None:
         self.counts = ObjectCounts()
         self.breaker = Breaker(around.monotonic)
         self._store = store
-        self._folder = f"{cluster_id.hex()}/segments"
-        self._proof = f"{cluster_id.hex()}/is-never-overwritten"
+        top = f"{cluster_id.hex()}/{part}".rstrip("/")
+        self._folder = f"{top}/segments"
+        self._proof = f"{top}/is-never-overwritten"
         self._around = around
         self._is_closed = False
 

@@ -98,10 +98,11 @@ class Reach(msgspec.Struct, frozen=True):
 
     options: StoreOptions
     cluster_id: bytes
+    part: str = ""  # of the cluster's objects, if each node has its own
 
     def open(self, around: ObjectsEnvironment) -> Objects:
         """Create the `Objects` of the cluster, without a request to the store."""
-        return Objects(open_store(self.options), self.cluster_id, around)
+        return Objects(open_store(self.options), self.cluster_id, around, self.part)
 
     def cache(self, budget: int = CACHE_BYTES) -> ObjectCache:
         """Create the cache that reads segments, with the system's clock and random numbers."""

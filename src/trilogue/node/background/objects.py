@@ -281,8 +281,9 @@ class ObjectMover:
         One that meta knows as a file is from an earlier attempt to move it; uploads of this
         process are excluded.
         """
-        segments = self._storage.meta.state.segments
-        stored = {segment.name for segment in segments.values() if segment.store}
+        segments = self._storage.meta.state.segments.values()
+        is_own = self._storage.broker.cluster.ownership.owns_segment
+        stored = {segment.name for segment in segments if segment.store and is_own(segment)}
         try:
             names = await self._call_store(self.cache.objects.names)
         except FAILURES as error:
