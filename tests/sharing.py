@@ -26,6 +26,7 @@ FULL = (
     "tests/meta/test_postgres.py::test_a_commit_that_no_standby",
     "tests/meta/test_postgres.py::test_a_server_that_crashes",
     "tests/meta/test_postgres.py::test_a_server_without_fsync",
+    "tests/meta/test_shared_journal.py",
     "tests/node/test_secure.py",
     "tests/node/supervisor/test_moves.py",
     "tests/node/supervisor/test_node_transactions.py",
