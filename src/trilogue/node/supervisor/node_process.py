@@ -15,6 +15,7 @@ import os
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
@@ -135,7 +136,10 @@ class NodeProcess:
                 signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until there is something to flush
                 signal.set_wakeup_fd(-1)
                 code = self._run(NodeLink(self.place, fd))
+        except BaseException:  # it would end with this process, unseen
+            traceback.print_exc()
+            raise
+        finally:
             sys.stdout.flush()
             sys.stderr.flush()
-        finally:
             os._exit(code)
