@@ -75,7 +75,7 @@ def test_truncated_or_overlong_group_record_is_corrupt(decode, payload: bytes):
 
 def test_a_kind_that_is_unknown_is_corrupt():
     payload = bytearray(encode_kept("g", RECORD))
-    payload[1] = 2
+    payload[1] = 9
 
     with pytest.raises(CorruptLog):
         decode_kept(bytes(payload))
