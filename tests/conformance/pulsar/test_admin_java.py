@@ -14,7 +14,6 @@ from tests.tools import require_pulsar_jars
 
 SOURCE = Path(__file__).parents[1] / "clients" / "java-pulsar-admin" / "Admin.java"
 REFUSED = {
-    "tp subscribeRate set (refused)": "412 subscribeRate: how often a consumer",
     "notfound": "404 Topic persistent://public/default/nope not found",
 }
 ANSWERS = {

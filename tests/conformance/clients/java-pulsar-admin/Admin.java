@@ -120,7 +120,7 @@ public class Admin {
     t("tp dispatchRate set", () -> { ad.topicPolicies().setDispatchRate(tp, DispatchRate.builder().dispatchThrottlingRateInMsg(5).build()); return ad.topicPolicies().getDispatchRate(tp).getDispatchThrottlingRateInMsg(); });
     t("tp publishRate set", () -> { ad.topicPolicies().setPublishRate(tp, new PublishRate(7, 100)); return ad.topicPolicies().getPublishRate(tp).publishThrottlingRateInMsg; });
     t("tp rates removed", () -> { ad.topicPolicies().removeDispatchRate(tp); ad.topicPolicies().removePublishRate(tp); return null; });
-    t("tp subscribeRate set (refused)", () -> { ad.topicPolicies().setSubscribeRate(tp, new SubscribeRate(5, 30)); return null; });
+    t("tp subscribeRate set", () -> { ad.topicPolicies().setSubscribeRate(tp, new SubscribeRate(5, 30)); return null; });
     t("tp compactionThreshold get", () -> ad.topicPolicies().getCompactionThreshold(tp));
     t("compact", () -> { ad.topics().triggerCompaction(tp); Thread.sleep(500); return ad.topics().compactionStatus(tp); });
     t("unload", () -> { ad.topics().unload(tp); return null; });
