@@ -129,6 +129,14 @@ def test_a_second_lock_is_refused_until_the_first_is_released(fs: FileSystem, ho
     fs.lock(home / "lock").release()
 
 
+def test_directories_that_are_made_above_another_are_private(tmp_path: Path) -> None:
+    """`nodes`, above the directory of each of several nodes, could be listed by everyone."""
+    OsFileSystem().make_directory(tmp_path / "nodes" / "1")
+
+    for made in (tmp_path / "nodes", tmp_path / "nodes" / "1"):
+        assert made.stat().st_mode & 0o777 == 0o700
+
+
 def test_directories_and_files_are_private() -> None:
     fs = OsFileSystem()
     home = Path(os.environ.get("TMPDIR", "/tmp")) / f"private-{os.getpid()}"

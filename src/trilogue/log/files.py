@@ -268,8 +268,10 @@ class OsFileSystem:
         return path.exists()
 
     def make_directory(self, path: Path) -> None:
-        """Make a private directory unless it is there."""
-        path.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+        """Make a private directory unless it is there, and private ones above it."""
+        for missing in [each for each in reversed(path.parents) if not each.exists()]:
+            missing.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
+        path.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
 
     def sync_directory(self, path: Path) -> None:
         """Sync the names in it."""

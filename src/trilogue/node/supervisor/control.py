@@ -49,7 +49,7 @@ class ControlSocket:
 
     def __init__(self, nodes: Path) -> None:
         """Listen in this folder; OSError."""
-        nodes.mkdir(exist_ok=True)
+        nodes.mkdir(mode=0o700, exist_ok=True)
         self._path = nodes / "control"
         self._path.unlink(missing_ok=True)  # of a supervisor that was killed
         self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
