@@ -240,21 +240,21 @@ def _http(http: tuple[str, str, float]) -> list[CheckResult]:
     where, server, timeout_s = http
     if where == OFF:
         return []
-    with HttpConnection(where, server, timeout_s, read_http_options(where)) as door:
+    with HttpConnection(where, server, timeout_s, read_http_options(where)) as connection:
         try:
-            status, body = door.get("/healthz")
+            status, body = connection.get("/healthz")
             if not isinstance(body, dict) or "state" not in body:
-                return [CheckResult("http listener", f"{door.where} is not Trilogue's")]
-            found = [_health(door.where, status, body)]
+                return [CheckResult("http listener", f"{connection.where} is not Trilogue's")]
+            found = [_health(connection.where, status, body)]
             if lost := body.get("missing_segments"):
                 found.append(_missing_segments(lost))
             if body["version"] != __version__:
                 found.append(
                     CheckResult("versions", f"here {__version__}, there {body['version']}", WARN)
                 )
-            return found + _pulsar(door, timeout_s) + _tubemq(door, timeout_s)
+            return found + _pulsar(connection, timeout_s) + _tubemq(connection, timeout_s)
         except HttpError as error:
-            if door.is_guess:
+            if connection.is_guess:
                 return [
                     CheckResult("http listener", f"none found ({error}); --http HOST:PORT names it")
                 ]
@@ -274,9 +274,9 @@ def _missing_segments(names: Sequence[str]) -> CheckResult:
     return CheckResult("segments", detail, FAIL, advice)
 
 
-def _pulsar(door: HttpConnection, timeout_s: float) -> list[CheckResult]:
+def _pulsar(connection: HttpConnection, timeout_s: float) -> list[CheckResult]:
     """Check that the address that Pulsar clients are given accepts connections."""
-    _, body = door.get("/lookup/v2/topic/persistent/public/default/trilogue-doctor")
+    _, body = connection.get("/lookup/v2/topic/persistent/public/default/trilogue-doctor")
     url = body.get("brokerUrl") if isinstance(body, dict) else None
     if not url:
         return [CheckResult("pulsar listener", "closed")]
@@ -289,9 +289,9 @@ def _pulsar(door: HttpConnection, timeout_s: float) -> list[CheckResult]:
     ]
 
 
-def _tubemq(door: HttpConnection, timeout_s: float) -> list[CheckResult]:
+def _tubemq(connection: HttpConnection, timeout_s: float) -> list[CheckResult]:
     """Check that the address that TubeMQ's master gives to clients accepts connections."""
-    _, body = door.get("/webapi.htm?type=op_query&method=admin_query_broker_run_status")
+    _, body = connection.get("/webapi.htm?type=op_query&method=admin_query_broker_run_status")
     rows = body.get("data") if isinstance(body, dict) else None
     if not rows or not rows[0].get("brokerPort"):
         return [CheckResult("tubemq listener", "closed")]

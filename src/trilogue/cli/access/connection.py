@@ -153,9 +153,11 @@ class OnlineAccess:
     def _request(self, verb: str, path: str, body: object = None) -> Any:
         from trilogue.cli.http_client import HttpConnection, HttpError
 
-        with HttpConnection(self._where, DEFAULT_HTTP, self._timeout_s, self._options) as door:
+        with HttpConnection(
+            self._where, DEFAULT_HTTP, self._timeout_s, self._options
+        ) as connection:
             try:
-                status, answer = door.request(verb, f"{ROOT}/{path}", body)
+                status, answer = connection.request(verb, f"{ROOT}/{path}", body)
             except HttpError as lost:
                 raise CommandError(
                     f"no server responds at {lost}; --http names its HTTP listener, --data the "
@@ -166,7 +168,7 @@ class OnlineAccess:
                 return answer
             reason = answer.get("reason", "") if isinstance(answer, dict) else str(answer)[:200]
             advice = "; --config FILE has credentials" if status == 401 else ""
-            raise CommandError(f"{door.where}: {reason or status}{advice}")
+            raise CommandError(f"{connection.where}: {reason or status}{advice}")
 
 
 class OfflineAccess:

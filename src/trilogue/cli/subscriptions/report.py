@@ -103,17 +103,17 @@ async def _gathered(cluster: KafkaCluster, topics: Sequence[str] | None, http: H
     where, server, timeout_s = http
     if where == OFF:
         return parts
-    with HttpConnection(where, server, timeout_s, read_http_options(where)) as door:
+    with HttpConnection(where, server, timeout_s, read_http_options(where)) as connection:
         try:
             for topic in wanted:
-                parts += _of_pulsar(door, topic)
-            parts += _of_tubemq(door, wanted, everywhere=not topics)
+                parts += _of_pulsar(connection, topic)
+            parts += _of_tubemq(connection, wanted, everywhere=not topics)
         except (KeyError, TypeError, ValueError) as error:
-            text = f"{door.where} is not an HTTP listener of Trilogue"
+            text = f"{connection.where} is not an HTTP listener of Trilogue"
             raise CommandError(text) from error
         except HttpError as error:
             text = f"no HTTP listener responds ({error})"
-            if not door.is_guess:
+            if not connection.is_guess:
                 raise CommandError(text) from error
             hint = f"name it with --http HOST:PORT or {HTTP_VARIABLE}, or set --http off"
             print(f"trilogue: only Kafka's groups: {text}; {hint}", file=sys.stderr)
@@ -161,17 +161,17 @@ async def _of_kafka(cluster: KafkaCluster, wanted: set[str]) -> list[Part]:
     return parts
 
 
-def _of_pulsar(door: HttpConnection, topic: str) -> list[Part]:
+def _of_pulsar(connection: HttpConnection, topic: str) -> list[Part]:
     path = topic_path(topic)
-    status, body = door.get(f"{path}/partitioned-stats")
+    status, body = connection.get(f"{path}/partitioned-stats")
     if status == OK:
         each = {_number(name): stats for name, stats in body["partitions"].items()}
     else:
-        status, body = door.get(f"{path}/stats")
+        status, body = connection.get(f"{path}/stats")
         if status == NOT_FOUND:
             return []
         if status != OK:
-            raise HttpError(f"{door.where} ({status} for {path})")
+            raise HttpError(f"{connection.where} ({status} for {path})")
         each = {None: body}
     return [
         Part(
@@ -198,10 +198,12 @@ def _number(partition: str) -> int | None:
     return int(number) if found else None
 
 
-def _of_tubemq(door: HttpConnection, wanted: Iterable[str], *, everywhere: bool) -> list[Part]:
+def _of_tubemq(
+    connection: HttpConnection, wanted: Iterable[str], *, everywhere: bool
+) -> list[Part]:
     names = "" if everywhere else "&topicName=" + quote(",".join(wanted))
     path = f"/broker.htm?type=op_query&method=admin_query_offset{names}"
-    status, body = door.get(path)
+    status, body = connection.get(path)
     if status != OK or not isinstance(body, dict) or not body.get("result"):
         return []  # no TubeMQ listener is open
     shown = set(wanted)

@@ -401,9 +401,9 @@ class KafkaCluster:
 
     async def close(self) -> None:
         """Close every connection."""
-        asking = list(self._in_flight.values())
-        for task in asking:
+        in_flight = list(self._in_flight.values())
+        for task in in_flight:
             task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.gather(*asking, return_exceptions=True)
+            await asyncio.gather(*in_flight, return_exceptions=True)
         await self._pool.close()

@@ -76,7 +76,7 @@ class ObjectStore(Protocol):
         """List all objects below a prefix (a folder: `a/b` does not include `a/bc`)."""
 
 
-class Patience(NamedTuple):
+class RetryPolicy(NamedTuple):
     """How often and how long a call is retried. Waits grow from `first_s`, with random jitter."""
 
     tries: int
@@ -85,8 +85,8 @@ class Patience(NamedTuple):
     most_s: float
 
 
-READING: Final = Patience(tries=3, limit_s=6.0, first_s=0.05, most_s=1.0)
-WRITING: Final = Patience(tries=4, limit_s=30.0, first_s=0.2, most_s=5.0)
+READING: Final = RetryPolicy(tries=3, limit_s=6.0, first_s=0.05, most_s=1.0)
+WRITING: Final = RetryPolicy(tries=4, limit_s=30.0, first_s=0.2, most_s=5.0)
 
 
 class Breaker:
@@ -269,7 +269,7 @@ class Objects:
             names.append(listed.key.removeprefix(f"{self._folder}/"))
         return sorted(names)
 
-    def _try(self, patience: Patience, call: Callable[[], Result]) -> Result:
+    def _try(self, patience: RetryPolicy, call: Callable[[], Result]) -> Result:
         """Call until it succeeds, fails permanently, or `patience` is exhausted."""
         around = self._around
         ends = around.monotonic() + patience.limit_s

@@ -393,7 +393,7 @@ class ClassicGroup:
         self._settle_join()
 
     def _await_join(self, _: ClassicMember) -> None:
-        self._first.somebody_came()
+        self._first.record_arrival()
         self._settle_join()
 
     def _end_join(self, _: None) -> None:

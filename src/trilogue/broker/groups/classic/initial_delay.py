@@ -51,7 +51,7 @@ class InitialDelay:
         self._initial_delays = initial_delays
         self._alarm = alarm
         self._left_ms = 0
-        self._somebody_came = False
+        self._has_arrival = False
         self._expected = 0
         self._hints_left = 0
         self._seen = 0
@@ -79,15 +79,15 @@ class InitialDelay:
         self._initial_delays.count += 1
         self._expected = max(0, self._expected - 1)
 
-    def somebody_came(self) -> None:
-        """A member waits for the rebalance, too."""
-        self._somebody_came = True
+    def record_arrival(self) -> None:
+        """Record that one more member waits for the rebalance."""
+        self._has_arrival = True
 
     def goes_on(self, *, pending: bool) -> bool:
         """A short wait is over: whether another was set. `pending`: some were given ids."""
         if not self.is_on:
             return False
-        if self._left_ms and (self._somebody_came or pending or self._has_hints()):
+        if self._left_ms and (self._has_arrival or pending or self._has_hints()):
             self._set()
             return True
         self.end()
@@ -105,7 +105,7 @@ class InitialDelay:
         return True
 
     def _set(self) -> None:
-        self._somebody_came, self._seen = False, self._initial_delays.count
+        self._has_arrival, self._seen = False, self._initial_delays.count
         delay_ms = min(self._settings.initial_delay_ms, self._left_ms)
         self._left_ms -= delay_ms
         self._alarm.set(delay_ms)

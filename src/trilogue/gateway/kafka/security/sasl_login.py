@@ -104,12 +104,12 @@ class SaslLogin:
         if len(parts) != 3:
             raise self._fail("", "a PLAIN token has three parts")
         try:
-            as_whom, user = parts[0].decode(), parts[1].decode()
+            authorization_id, user = parts[0].decode(), parts[1].decode()
         except UnicodeDecodeError:
             raise self._fail("", "a name is UTF-8") from None
         if not user or not parts[2]:
             raise self._fail(user, "a user and a password are needed")
-        if as_whom not in {"", user}:
+        if authorization_id not in {"", user}:
             raise self._fail(user, "a client may act for itself only")
         return user, parts[2]
 
@@ -143,8 +143,8 @@ class SaslLogin:
         except AuthenticationFailed as problem:
             self._refused = str(problem)
             return INVALID_TOKEN  # RFC 7628: the client answers, then it is refused
-        as_whom = header.split(",")[1].removeprefix("a=")
-        if as_whom not in {"", login.principal.name}:
+        authorization_id = header.split(",")[1].removeprefix("a=")
+        if authorization_id not in {"", login.principal.name}:
             raise self._fail(login.principal.name, "a client may act for itself only")
         self._complete(login)
         return b""
