@@ -7,7 +7,14 @@ from pathlib import Path
 from trilogue.cli.compiled_modules import COMPILED_MODULES
 
 SOURCES = Path(__file__).resolve().parents[2] / "src"
-INLINED = {"trilogue.entry.header", "trilogue.entry.memory", "trilogue.wire.memory"}
+INLINED = {
+    "trilogue.entry.header",
+    "trilogue.entry.memory",
+    "trilogue.entry.pulsar.layout",
+    "trilogue.entry.tubemq.layout",
+    "trilogue.wire.memory",
+    "trilogue.wire.pulsar.metadata_fields",
+}
 """Their `.pxd` has constants and inline functions for other modules; they are no extensions."""
 
 

@@ -269,19 +269,19 @@ class Objects:
             names.append(listed.key.removeprefix(f"{self._folder}/"))
         return sorted(names)
 
-    def _try(self, patience: RetryPolicy, call: Callable[[], Result]) -> Result:
-        """Call until it succeeds, fails permanently, or `patience` is exhausted."""
+    def _try(self, policy: RetryPolicy, call: Callable[[], Result]) -> Result:
+        """Call until it succeeds, fails permanently, or `policy` is exhausted."""
         around = self._around
-        ends = around.monotonic() + patience.limit_s
-        for number in range(1, patience.tries + 1):
+        ends = around.monotonic() + policy.limit_s
+        for number in range(1, policy.tries + 1):
             try:
                 return call()
             except StorageUnavailable as error:
                 may_pass = type(error) is StorageUnavailable
-                wait_s = min(patience.most_s, patience.first_s * 2.0 ** (number - 1))
+                wait_s = min(policy.most_s, policy.first_s * 2.0 ** (number - 1))
                 wait_s *= around.random.uniform(0.5, 1.0)
                 in_time = around.monotonic() + wait_s < ends
-                is_last = self._is_closed or number == patience.tries
+                is_last = self._is_closed or number == policy.tries
                 if not may_pass or is_last or not in_time:
                     self.counts.failures += not isinstance(error, ObjectExists)
                     raise
