@@ -18,7 +18,7 @@ from tests.waiting import run_ready_tasks, wait_on_loop
 from trilogue.log.jobs.merge_plan import FIRST_LEVEL_DUE, FIRST_LEVEL_MAX
 from trilogue.log.objects.objects import STORE
 from trilogue.log.segments.segment_info import segment_name
-from trilogue.meta import sqlite
+from trilogue.meta import queued_meta
 from trilogue.node.background.helper import HelperDiedError
 from trilogue.node.background.maintenance import Job
 from trilogue.node.background.retired import RetiredFiles
@@ -180,7 +180,7 @@ def test_a_flood_of_commits_ends_neither_flushes_nor_retention(tmp_path, monkeyp
         cluster = node.storage.broker.cluster
         await node.metadata_writer.write(cluster.plan_alter(topic.name, settings))
         with monkeypatch.context() as patch:
-            patch.setattr(sqlite, "WAITING_MAX", 0)
+            patch.setattr(queued_meta, "WAITING_MAX", 0)
             await append(node, topic, b"message 1;")
             node.storage.log.seal()
             await wait_on_loop(lambda: node.flusher.counts.failures)

@@ -23,9 +23,14 @@ EVERY = [(name, frame) for name in NAMES for frame in recorded(name)]
 def body_of(frame: Recorded) -> memoryview:
     """Cut the one frame out of its bytes."""
     frames = BlockFrames()
-    frames.get_buffer()[: len(frame.octets)] = frame.octets
-    frames.received(len(frame.octets))
-    cut = frames.next()
+    left = memoryview(frame.octets)
+    while left:  # the buffer grows as it fills
+        room = frames.get_buffer()
+        size = min(len(room), len(left))
+        room[:size] = left[:size]
+        left = left[size:]
+        frames.received(size)
+        cut = frames.next()
     assert cut is not None
     assert frames.pending == 0
     return cut

@@ -15,7 +15,6 @@ segment: then the rest is done in a task.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import Final, cast
 
@@ -28,6 +27,7 @@ from trilogue.gateway.pulsar.errors import EXPECTED, code_of
 from trilogue.gateway.pulsar.message_ids import decode_acked_ranges, first_unacked, signed
 from trilogue.gateway.pulsar.services import PulsarServices
 from trilogue.gateway.pulsar.transactions import ack_in_transaction
+from trilogue.gateway.steps import next_step
 from trilogue.gateway.stream import Close
 from trilogue.log.partition_log import PartitionLog
 from trilogue.wire.pulsar.errors import ServerError
@@ -123,7 +123,7 @@ async def _ack_later(
     problem: Exception | None = None
     for number, each in enumerate(ack.ids, 1):
         if number % IDS_A_STEP == 0:
-            await asyncio.sleep(0)
+            await next_step()
         try:
             found += await _find_spans(connection.gateway, plog, each)
         except EXPECTED as error:

@@ -102,6 +102,7 @@ CODES: dict[type[BaseException], ServerError] = {
     broker.FencedInstance: ServerError.ConsumerBusy,
     broker.GroupMaxSize: ServerError.ConsumerBusy,
     broker.GroupUnavailable: ServerError.ServiceNotReady,
+    broker.InvalidRecordState: ServerError.NotAllowedError,
     # subscriptions
     broker.SubscriptionBusy: ServerError.ConsumerBusy,
     broker.KeyRangesTaken: ServerError.ConsumerAssignError,

@@ -100,6 +100,7 @@ CODES: dict[type[BaseException], TubeCode] = {
     broker.FencedInstance: TubeCode.NO_NODE,
     broker.GroupMaxSize: TubeCode.FORBIDDEN,
     broker.GroupUnavailable: TubeCode.SERVICE_UNAVAILABLE,
+    broker.InvalidRecordState: TubeCode.BAD_REQUEST,
     broker.SubscriptionBusy: TubeCode.PARTITION_OCCUPIED,
     broker.KeyRangesTaken: TubeCode.BAD_REQUEST,
     broker.UnknownSubscription: TubeCode.NO_NODE,

@@ -6,7 +6,6 @@ packages, proxies, resource quotas, namespace isolation.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +17,7 @@ from trilogue.gateway.http.pulsar.namespaces import BUNDLE
 from trilogue.gateway.http.pulsar.stats import partition_stats
 from trilogue.gateway.http.pulsar.topic_clients import count_clients
 from trilogue.gateway.http.request_limits import HttpError
+from trilogue.gateway.steps import next_step
 
 Handler = Callable[[AdminRequest], Any]
 
@@ -31,7 +31,7 @@ async def get_topic_stats(request: AdminRequest) -> object:
             bundle = found.setdefault(str(topic.name.namespace_name), {}).setdefault(BUNDLE, {})
             name = format_pulsar(topic.name, index)
             bundle.setdefault("persistent", {})[name] = partition_stats(request, partition)
-            await asyncio.sleep(0)  # there may be thousands: yield to other requests
+            await next_step()
     return found
 
 

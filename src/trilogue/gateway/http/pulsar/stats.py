@@ -6,7 +6,6 @@ The names are Pulsar's. Counters count since the topic was created (messages), o
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +16,7 @@ from trilogue.gateway.http.pulsar.messages import MessageId, last_visible_entry,
 from trilogue.gateway.http.pulsar.topic_clients import find_producers, format_time, producer_stats
 from trilogue.gateway.http.request_limits import HttpError
 from trilogue.gateway.pulsar.subscriptions import ConsumerStats
+from trilogue.gateway.steps import next_step
 
 RATES = {"msgRateOut": 0.0, "msgThroughputOut": 0.0}
 
@@ -33,7 +33,7 @@ async def get_partitioned_stats(request: AdminRequest) -> object:
     each: dict[str, Any] = {}
     for name, partition in _named_partitions(request, topic):
         each[name] = await _shown_stats(request, topic, partition)
-        await asyncio.sleep(0)  # there may be thousands: yield to other requests
+        await next_step()
     total = add_up_stats(list(each.values()))
     total["metadata"] = {"partitions": len(topic.partitions), "deleted": False}
     total["topicCreationTimeStamp"] = topic.row.created_ms
@@ -209,7 +209,7 @@ async def get_partitioned_internal_stats(request: AdminRequest) -> object:
     each: dict[str, Any] = {}
     for name, partition in _named_partitions(request, topic):
         each[name] = await _internal_stats(request, partition)
-        await asyncio.sleep(0)
+        await next_step()
     return {"metadata": {"partitions": len(topic.partitions)}, "partitions": each}
 
 

@@ -7,7 +7,6 @@ bytes for each.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 
 import msgspec
@@ -31,6 +30,7 @@ from trilogue.gateway.http.tubemq.web_api_request import (
     format_date,
     parse_topic_name,
 )
+from trilogue.gateway.steps import next_step
 from trilogue.gateway.tubemq.broker_map import BROKER_ID
 
 NO_TOPIC = "Invalid parameter: not found the topicName configure!"
@@ -98,7 +98,7 @@ async def query_offsets(request: WebApiRequest) -> Answer:
             offsets = [_describe_offset(request, topic, number, group) for number in ids]
             named = format_tubemq(topic.name)
             topics.append({"topicName": named, "offsets": offsets, "partCount": len(offsets)})
-        await asyncio.sleep(0)  # yield to other requests
+        await next_step()
         if topics:
             rows.append({"groupName": group, "subInfo": topics, "topicCount": len(topics)})
     return broker_response(rows)

@@ -13,7 +13,6 @@ with commas, or as a JSON array of objects with the same names.
 
 from __future__ import annotations
 
-import asyncio
 import math
 import re
 import time
@@ -30,6 +29,7 @@ from trilogue.broker.names import TopicName, is_tubemq_name, parse_tubemq
 from trilogue.broker.topics.topic import Topic
 from trilogue.broker.tubemq.group_rules import ChangeStamp, GroupRules, check_group
 from trilogue.gateway.http.administration import AuthorizedRequest
+from trilogue.gateway.steps import next_step
 from trilogue.gateway.tubemq.broker_map import BROKER_ID
 from trilogue.gateway.tubemq.gateway import TubeGateway
 
@@ -339,7 +339,7 @@ def error_response(text: str, code: int = REFUSED) -> Answer:
 async def run_item(work: Awaitable[object], **named: Any) -> Answer:
     """Run the work of one item and return its result."""
     code, text = 200, "Ok!"
-    await asyncio.sleep(0)  # yield to other requests
+    await next_step()
     try:
         await work
     except ItemError as problem:

@@ -11,13 +11,13 @@ progress. Moving a replica to its own directory succeeds (0); any other director
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 
 from trilogue.broker.access.authorizer import CLUSTER
 from trilogue.broker.names import format_kafka, is_kafka_name
 from trilogue.broker.topics.topic import Topic
 from trilogue.gateway.kafka.context import RequestContext
+from trilogue.gateway.steps import next_step
 from trilogue.wire.kafka.cluster.log_dirs import (
     AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,
@@ -48,7 +48,7 @@ async def handle_describe_log_dirs(
         for index in indexes:
             counted += 1
             if counted % YIELD_EVERY == 0:
-                await asyncio.sleep(0)
+                await next_step()
             if topic.partitions[index].is_remote:
                 continue
             size = topic.partitions[index].log.size_bytes

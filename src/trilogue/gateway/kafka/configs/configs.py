@@ -12,7 +12,6 @@ are not shown, cannot be changed here, and are kept.
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -37,6 +36,7 @@ from trilogue.gateway.kafka.configs.loggers import ClientMetricsConfigs, LoggerC
 from trilogue.gateway.kafka.context import RequestContext
 from trilogue.gateway.kafka.errors import EXPECTED, set_error, to_error_code
 from trilogue.gateway.kafka.metadata_changes import wait_for_all
+from trilogue.gateway.steps import next_step
 from trilogue.wire.kafka.configs import configs as wire
 
 YIELD_EVERY = 20  # resources per loop iteration
@@ -77,7 +77,7 @@ async def handle_describe_configs(
         work += 1
         if work >= YIELD_EVERY * WORK_PER_RESOURCE:
             work = 0
-            await asyncio.sleep(0)
+            await next_step()
         if (query := _query_key(requested)) in seen:
             continue
         seen.add(query)
@@ -180,7 +180,7 @@ async def _alter(
     waiting: list[tuple[wire.AlterConfigsResourceResponse, Promise[Any]]] = []
     for requested in resources:
         if len(results) % YIELD_EVERY == YIELD_EVERY - 1:
-            await asyncio.sleep(0)
+            await next_step()
         key = requested.resource_type, requested.resource_name
         result = wire.AlterConfigsResourceResponse(
             error_message=None, resource_type=key[0], resource_name=key[1]

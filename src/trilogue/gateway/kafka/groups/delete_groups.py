@@ -12,7 +12,6 @@ Both are answered when the deletion is synced.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 from trilogue.broker.access.authorizer import Operation, ResourceKind
@@ -23,6 +22,7 @@ from trilogue.broker.topics.topic import Topic
 from trilogue.gateway.kafka.context import PromisedResponse, RequestContext
 from trilogue.gateway.kafka.errors import to_error_code
 from trilogue.gateway.kafka.metadata_changes import wait_for
+from trilogue.gateway.steps import next_step
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.groups.delete_groups import (
     DeletableGroupResult,
@@ -51,7 +51,7 @@ async def handle_delete_groups(
     waiting: list[tuple[DeletableGroupResult, Promise[None]]] = []
     for number, name in enumerate(dict.fromkeys(request.groups_names), 1):
         if number % YIELD_EVERY == 0:
-            await asyncio.sleep(0)
+            await next_step()
         result = DeletableGroupResult(group_id=name)
         results.append(result)
         if refusal := context.group_refusal(name):

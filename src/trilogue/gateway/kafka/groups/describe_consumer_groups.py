@@ -7,7 +7,6 @@ that the client may not describe is 29, as in Kafka 4.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 
 from trilogue.broker.access.authorizer import Operation, ResourceKind
@@ -19,6 +18,7 @@ from trilogue.broker.names import TopicName, format_kafka
 from trilogue.gateway.kafka.authorized_operations import authorized_operations
 from trilogue.gateway.kafka.context import RequestContext
 from trilogue.gateway.kafka.errors import to_error_code
+from trilogue.gateway.steps import next_step
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.groups.describe_consumer_groups import (
     ConsumerGroupDescribeRequest,
@@ -45,7 +45,7 @@ async def handle_consumer_group_describe(
         work += 1 + len(group.members)
         if work >= YIELD_EVERY:
             work = 0
-            await asyncio.sleep(0)
+            await next_step()
     return response
 
 

@@ -8,8 +8,6 @@ its members without their metadata and assignments, as in Kafka. A KIP-848 group
 
 from __future__ import annotations
 
-import asyncio
-
 from trilogue.broker.access.authorizer import ResourceKind
 from trilogue.broker.errors import UnknownGroup
 from trilogue.broker.groups.admin import GroupListing
@@ -19,6 +17,7 @@ from trilogue.broker.groups.classic.states import GroupState
 from trilogue.broker.groups.group import CLASSIC
 from trilogue.gateway.kafka.authorized_operations import authorized_operations
 from trilogue.gateway.kafka.context import RequestContext
+from trilogue.gateway.steps import next_step
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.groups.describe_groups import (
     DescribedGroup,
@@ -45,7 +44,7 @@ async def handle_describe_groups(
         work += 1 + len(group.members)
         if work >= YIELD_EVERY:
             work = 0
-            await asyncio.sleep(0)
+            await next_step()
     return response
 
 

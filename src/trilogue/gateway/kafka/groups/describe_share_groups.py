@@ -6,7 +6,6 @@ group (29), as in Kafka.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 
 from trilogue.broker.access.authorizer import Operation, ResourceKind
@@ -17,6 +16,7 @@ from trilogue.broker.names import TopicName, format_kafka
 from trilogue.gateway.kafka.authorized_operations import authorized_operations
 from trilogue.gateway.kafka.context import RequestContext
 from trilogue.gateway.kafka.errors import to_error_code
+from trilogue.gateway.steps import next_step
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.groups.describe_share_groups import (
     DescribedShareAssignment,
@@ -44,7 +44,7 @@ async def handle_share_group_describe(
         work += 1 + len(group.members)
         if work >= YIELD_EVERY:
             work = 0
-            await asyncio.sleep(0)
+            await next_step()
     return response
 
 

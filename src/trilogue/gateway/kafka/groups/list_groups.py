@@ -7,11 +7,10 @@ gets the groups that it may describe.
 
 from __future__ import annotations
 
-import asyncio
-
 from trilogue.broker.access.authorizer import CLUSTER, Operation, ResourceKind
 from trilogue.broker.groups.admin import GroupListing
 from trilogue.gateway.kafka.context import RequestContext
+from trilogue.gateway.steps import next_step
 from trilogue.wire.kafka.groups.list_groups import (
     ListedGroup,
     ListGroupsRequest,
@@ -30,7 +29,7 @@ async def handle_list_groups(
     found: list[ListedGroup] = []
     for number, known in enumerate(context.broker.group_admin.listed(), 1):
         if number % YIELD_EVERY == 0:
-            await asyncio.sleep(0)
+            await next_step()
         if states and known.state_name.lower() not in states:
             continue
         if types and known.type not in types:

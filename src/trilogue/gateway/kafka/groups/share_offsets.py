@@ -8,7 +8,6 @@ this node serves; those of other nodes are 6.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 
 from trilogue.broker.access.authorizer import Operation, ResourceKind
@@ -18,6 +17,7 @@ from trilogue.broker.promise import Promise
 from trilogue.broker.topics.topic import Topic
 from trilogue.gateway.kafka.context import DurableResponse, PromisedResponse, RequestContext
 from trilogue.gateway.kafka.errors import set_error, to_error_code
+from trilogue.gateway.steps import next_step
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.groups.share_offsets import (
     AlterShareGroupOffsetsRequest,
@@ -65,7 +65,7 @@ async def handle_describe_share_group_offsets(
             work += 1 + len(topic.partitions)
             if work >= YIELD_EVERY:
                 work = 0
-                await asyncio.sleep(0)
+                await next_step()
     return response
 
 

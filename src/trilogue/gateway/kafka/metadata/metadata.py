@@ -29,7 +29,7 @@ from trilogue.gateway.kafka.errors import to_error_code
 from trilogue.gateway.kafka.metadata.encoded_topics import assemble, encode_topic
 from trilogue.gateway.kafka.metadata_changes import start_change, wait_for
 from trilogue.gateway.reply_queue import BufferedReply
-from trilogue.gateway.steps import begin_steps, run_steps
+from trilogue.gateway.steps import begin_steps, next_step, run_steps
 from trilogue.log.steps import Steps
 from trilogue.wire.kafka.codec.schema import ZERO_UUID
 from trilogue.wire.kafka.errors import ErrorCode
@@ -124,7 +124,7 @@ async def _create(
     refused: dict[str, ErrorCode] = {}
     for count, (spelled, name) in enumerate(missing.items(), 1):
         if count % CREATED_PER_STEP == 0:
-            await asyncio.sleep(0)
+            await next_step()
         in_creation = cluster.pending_creation(name)
         try:
             promises[spelled] = (

@@ -17,7 +17,6 @@ v0 yields the first offset, which precedes any timestamp.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine
 from functools import partial
 from struct import Struct
@@ -30,7 +29,7 @@ from trilogue.entry.kafka.record_batch import first_record_at_or_after, read_hea
 from trilogue.gateway.kafka.context import RequestContext
 from trilogue.gateway.kafka.errors import EXPECTED, to_error_code
 from trilogue.gateway.kafka.offsets.topic_results import PARTITIONS_PER_STEP, build_topic_results
-from trilogue.gateway.steps import begin_steps
+from trilogue.gateway.steps import begin_steps, next_step
 from trilogue.log.partition_log import PartitionLog, SegmentSlice, TailSlice
 from trilogue.log.steps import Steps
 from trilogue.wire.kafka.errors import ErrorCode
@@ -206,7 +205,7 @@ async def _search(
 
     for count, (result, plog, wanted, is_committed) in enumerate(searches, 1):
         if count % PARTITIONS_PER_STEP == 0:
-            await asyncio.sleep(0)
+            await next_step()
         try:
             timestamp = plog.max_timestamp if wanted == LARGEST_TIME else wanted
             found_at = (

@@ -7,14 +7,13 @@ filter is 42, an unknown entity type 35, as in Kafka.
 
 from __future__ import annotations
 
-import asyncio
-
 from trilogue.broker.access.authorizer import CLUSTER
 from trilogue.broker.errors import InvalidRequest
 from trilogue.broker.quotas.quotas import DEFAULT, QuotaEntity, QuotaKind, Rates, read_address
 from trilogue.gateway.kafka.context import RequestContext
 from trilogue.gateway.kafka.errors import CLUSTER_DENIED
 from trilogue.gateway.kafka.quotas.quota_entities import IP, KEYS, PARTS, describe_entity
+from trilogue.gateway.steps import next_step
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.quotas.client_quotas import (
     ComponentData,
@@ -60,7 +59,7 @@ async def handle_describe_client_quotas(
     entries = []
     for number, (entity, rates) in enumerate(context.gateway.quotas, 1):
         if number % YIELD_EVERY == 0:
-            await asyncio.sleep(0)
+            await next_step()
         if _matches(entity, names, strict=request.strict):
             entries.append(_describe_quotas(entity, rates))
     return DescribeClientQuotasResponse(entries=entries)

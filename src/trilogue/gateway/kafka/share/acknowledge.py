@@ -28,10 +28,10 @@ def handle_share_acknowledge(
 ) -> ShareAcknowledgeResponse | DurableResponse:
     """Apply acknowledgements of a share session."""
     group, member_id = request.group_id, request.member_id
+    if group and not context.is_allowed(group):
+        return ShareAcknowledgeResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if not group or not member_id:
         return ShareAcknowledgeResponse(error_code=ErrorCode.INVALID_REQUEST)
-    if not context.is_allowed(group):
-        return ShareAcknowledgeResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     epoch = request.share_session_epoch
     if epoch == INITIAL_EPOCH:
         return ShareAcknowledgeResponse(error_code=ErrorCode.INVALID_SHARE_SESSION_EPOCH)

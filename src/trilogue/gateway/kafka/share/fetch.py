@@ -59,10 +59,10 @@ def handle_share_fetch(
 ) -> ShareFetch | ShareFetchResponse:
     """Apply the acknowledgements of a request and begin to read."""
     group, member_id = request.group_id, request.member_id
+    if group and not context.is_allowed(group):
+        return ShareFetchResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if not group or not member_id:
         return ShareFetchResponse(error_code=ErrorCode.INVALID_REQUEST)
-    if not context.is_allowed(group):
-        return ShareFetchResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     problem = _find_problem(request)
     if problem is not None:
         return ShareFetchResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=problem)

@@ -10,7 +10,6 @@ refused (89).
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 
 from trilogue.broker.access.authorizer import Resource
@@ -23,6 +22,7 @@ from trilogue.gateway.kafka.context import RequestContext
 from trilogue.gateway.kafka.errors import EXPECTED, set_error
 from trilogue.gateway.kafka.metadata_changes import check_named_topic, wait_for, wait_for_all
 from trilogue.gateway.kafka.topics.topics import YIELD_EVERY
+from trilogue.gateway.steps import next_step
 from trilogue.wire.kafka.topics.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -44,7 +44,7 @@ async def handle_create_partitions(
         if requested.name in results:
             continue
         if len(results) % YIELD_EVERY == YIELD_EVERY - 1:
-            await asyncio.sleep(0)
+            await next_step()
         result = results[requested.name] = CreatePartitionsTopicResult(name=requested.name)
         try:
             check_named_topic(context, len(results) - 1, mentioned[requested.name])

@@ -9,8 +9,6 @@ change that exceeds the gateway's own limit is 7, and goes on.
 
 from __future__ import annotations
 
-import asyncio
-
 from trilogue.broker.access.authorizer import Resource
 from trilogue.broker.errors import AccessDenied, InvalidName, UnknownTopic
 from trilogue.broker.topics.delete_records import (
@@ -22,6 +20,7 @@ from trilogue.broker.topics.topic import Topic
 from trilogue.gateway.kafka.context import RequestContext
 from trilogue.gateway.kafka.errors import EXPECTED, to_error_code
 from trilogue.gateway.kafka.metadata_changes import start_change, wait_for_all
+from trilogue.gateway.steps import next_step
 from trilogue.wire.kafka.topics.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
@@ -74,7 +73,7 @@ async def _check_topic(
         problem = error
     for number, each in enumerate(requested.partitions, 1):
         if number % YIELD_EVERY == 0:
-            await asyncio.sleep(0)
+            await next_step()
         result = DeleteRecordsPartitionResult(
             partition_index=each.partition_index, low_watermark=NO_OFFSET
         )

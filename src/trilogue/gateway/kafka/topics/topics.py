@@ -12,7 +12,6 @@ excess is refused (89).
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 
 from trilogue.broker.access.authorizer import Operation, Resource, ResourceKind
@@ -39,6 +38,7 @@ from trilogue.gateway.kafka.metadata_changes import (
     wait_for_all,
 )
 from trilogue.gateway.kafka.topics.replication import check_min_in_sync, check_replication_factor
+from trilogue.gateway.steps import next_step
 from trilogue.wire.kafka.codec.schema import ZERO_UUID
 from trilogue.wire.kafka.topics.topics import (
     CreatableTopic,
@@ -72,7 +72,7 @@ async def handle_create_topics(
         if topic.name in results:
             continue
         if len(results) % YIELD_EVERY == YIELD_EVERY - 1:
-            await asyncio.sleep(0)
+            await next_step()
         try:
             check_named_topic(context, len(results), mentioned[topic.name])
             result, promise = _create(context, topic, defaults, validate_only=request.validate_only)
@@ -177,7 +177,7 @@ async def handle_delete_topics(
             continue
         result = DeletableTopicResult(name=each.name, topic_id=each.topic_id)
         if len(results) % YIELD_EVERY == YIELD_EVERY - 1:
-            await asyncio.sleep(0)
+            await next_step()
         try:
             check_named_topic(context, len(results), mentioned[key])
             topic = await _find_settled_topic(context, each)

@@ -6,7 +6,6 @@ broker's clock; an open transaction is shown by its first offset.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 
 from trilogue.broker.access.authorizer import Resource
@@ -15,6 +14,7 @@ from trilogue.broker.topics.partition import Partition
 from trilogue.broker.topics.topic import Topic
 from trilogue.gateway.kafka.context import RequestContext
 from trilogue.gateway.kafka.errors import to_error_code
+from trilogue.gateway.steps import next_step
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.transactions.describe_producers import (
     DescribeProducersRequest,
@@ -54,7 +54,7 @@ async def _topic(context: RequestContext, name: str, indexes: Iterable[int]) -> 
     for index in indexes:
         if work >= YIELD_EVERY:
             work = 0
-            await asyncio.sleep(0)
+            await next_step()
         result = PartitionResponse(partition_index=index, error_code=code, error_message=message)
         if topic is not None:
             if 0 <= index < len(topic.partitions):
