@@ -45,7 +45,12 @@ class Typist:
         self.directory = directory
         self.server: Server | None = None
         self.printed = ""
-        self._listen = {door: f"127.0.0.1:{free_port()}" for door in LISTENERS}
+        ports: set[int] = set()
+        while len(ports) < len(LISTENERS):  # a port that is free again may come twice
+            ports.add(free_port())
+        self._listen = {
+            listener: f"127.0.0.1:{port}" for listener, port in zip(LISTENERS, ports, strict=True)
+        }
         self._python: subprocess.Popen[str] | None = None
 
     def type(self, page: Path) -> None:

@@ -21,9 +21,9 @@ from typing import Final
 
 ROW: Final = Struct("=Qd")
 ROWS: Final = 256  # more than nodes of one machine
-ALIVE_S: Final = 1.0
+ALIVE_S: Final = 5.0  # a busy machine keeps a node from its processor for seconds
 BEAT_S: Final = 0.25
-WAIT_MAX_S: Final = 1.0
+WAIT_MAX_S: Final = 5.0
 LOOK_S: Final = 0.002
 
 
@@ -50,7 +50,7 @@ class AppliedVersions:
         raise NotImplementedError
 
     async def wait_for_others(self, version: int) -> None:
-        """Return when the others have applied a version, or after a second without them."""
+        """Return when the others have applied a version, or after `WAIT_MAX_S` without them."""
         ends = self._monotonic() + WAIT_MAX_S
         while not self.all_have(version) and self._monotonic() < ends:  # noqa: ASYNC110
             await asyncio.sleep(LOOK_S)

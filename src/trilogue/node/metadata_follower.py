@@ -40,6 +40,7 @@ class MetadataFollower:
         self._writer = writer
         self._manifests = manifests
         self._batches: asyncio.Queue[Sequence[Write]] = asyncio.Queue()
+        self._is_applying = False
         storage.meta.follow(self._batches.put_nowait)
         versions.begin(storage.meta.state.version)
 
@@ -57,8 +58,10 @@ class MetadataFollower:
         """Apply changes for ever."""
         while True:
             writes = await self._batches.get()
+            self._is_applying = True
             await self._writer.finish()
             await self._apply(writes)
+            self._is_applying = False
             self._versions.publish(last_version(writes))
             self._batches.task_done()
             self._manifests.changed()
@@ -66,7 +69,8 @@ class MetadataFollower:
     async def publish(self) -> None:
         """Show again and again that this node is alive, and how far it is."""
         while True:
-            is_idle = self._batches.empty() and self._writer.is_idle
+            is_behind = self._is_applying or not self._batches.empty()
+            is_idle = not is_behind and self._writer.is_idle
             self._versions.publish(self._storage.meta.state.version if is_idle else 0)
             await asyncio.sleep(BEAT_S)
 

@@ -25,16 +25,30 @@ def check_named_topic(context: RequestContext, before: int, mentioned: int) -> N
 
 
 def start_change(context: RequestContext, change: MetadataChange[Any]) -> Promise[Any]:
-    """Run a change in a task of the gateway and return its promise."""
+    """Run a change in a task of the gateway; the promise is settled when it is applied.
+
+    Of several nodes the others have applied it then, too.
+    """
+    gateway = context.gateway
+    everywhere: Promise[Any] = Promise()
 
     async def work() -> None:
         try:
-            await context.gateway.write_metadata(change)
+            await gateway.write_metadata(change)
         except BrokerError:
-            return  # the promise carries the error
+            pass  # the promise of the change carries the error
+        finally:
+            change.done.then(lambda done: _settle(everywhere, done))
 
-    context.gateway.spawn(work())
-    return change.done
+    gateway.spawn(work())
+    return change.done if gateway.catch_up is None else everywhere
+
+
+def _settle(promise: Promise[Any], done: Promise[Any]) -> None:
+    if done.error is not None:
+        promise.set_error(done.error)
+    else:
+        promise.set_result(done.result())
 
 
 async def wait_for(context: RequestContext, promise: Promise[Any]) -> None:

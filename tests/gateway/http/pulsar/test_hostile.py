@@ -23,6 +23,7 @@ BODIES = [
     b'{"limit":"x","policy":5,"partitions":{},"properties":[],"adminRoles":{"a":1}}',
 ]
 VALUES = {"tenant": "acme", "namespace": "hostile", "topic": "t", "subscription": "s"}
+PACKAGES = "/admin/v3/packages"
 NUMBERS = ["1", "-1", "x", "99999999999999999999", "٣"]
 
 
@@ -35,6 +36,11 @@ def paths(odd: str) -> list[tuple[str, str]]:
         path = re.sub(r"\{(\w+)(:\w+)?\}", lambda part: VALUES.get(part[1], odd), row.path)
         found += [(method, path) for method in row.methods.split()]
     return found
+
+
+def is_failure(path: str, status: int) -> bool:
+    """Whether the server failed; 503 is what a real one without packages answers about them."""
+    return status >= 500 and not (status == 503 and path.startswith(PACKAGES))
 
 
 def test_hostile_bytes_are_answered_on_every_path(admin: Admin):
@@ -51,13 +57,13 @@ def test_hostile_bytes_are_answered_on_every_path(admin: Admin):
             continue
         for body in BODIES if method in {"PUT", "POST"} else [b""]:
             answer = admin.client.request(method, path, content=body)
-            if answer.status_code >= 500:
+            if is_failure(path, answer.status_code):
                 worst.append((method, path, body[:30], answer.text))
     for odd in NUMBERS:
         for method, path in paths(odd):
             if odd in path and (method, path) not in keep:
                 answer = admin.client.request(method, path)
-                if answer.status_code >= 500:
+                if is_failure(path, answer.status_code):
                     worst.append((method, path, odd, answer.text))
 
     assert worst == []
