@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from tests.gateway.loop import on_loop
-from trilogue.gateway.steps import next_step, run_steps
+from trilogue.gateway.steps import next_step, run_in_turns
 
 WORKERS, STEPS = 50, 10
 
@@ -68,4 +68,4 @@ async def test_steps_return_their_result():
         yield
         return "done"
 
-    assert await run_steps(steps()) == "done"
+    assert await run_in_turns(steps()) == "done"

@@ -69,8 +69,8 @@ def begin_steps(steps: Steps[T]) -> T | Coroutine[Any, Any, T]:
     return _run_rest(steps)
 
 
-async def run_steps(steps: Steps[T]) -> T:
-    """Run all steps, one per turn, and return the result."""
+async def run_in_turns(steps: Steps[T]) -> T:
+    """Run all steps of a request, one per turn, and return the result."""
     try:
         next(steps)
     except StopIteration as end:
@@ -85,3 +85,13 @@ async def _run_rest(steps: Steps[T]) -> T:
             next(steps)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
+
+
+async def run_steps(steps: Steps[T]) -> T:
+    """Run all steps of the node's own work, one per loop iteration, and return the result."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        await asyncio.sleep(0)

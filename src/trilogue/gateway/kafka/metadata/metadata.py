@@ -29,7 +29,7 @@ from trilogue.gateway.kafka.errors import to_error_code
 from trilogue.gateway.kafka.metadata.encoded_topics import assemble, encode_topic
 from trilogue.gateway.kafka.metadata_changes import start_change, wait_for
 from trilogue.gateway.reply_queue import BufferedReply
-from trilogue.gateway.steps import begin_steps, next_step, run_steps
+from trilogue.gateway.steps import begin_steps, next_step, run_in_turns
 from trilogue.log.steps import Steps
 from trilogue.wire.kafka.codec.schema import ZERO_UUID
 from trilogue.wire.kafka.errors import ErrorCode
@@ -145,7 +145,7 @@ async def _create(
             refused[spelled] = ErrorCode.LEADER_NOT_AVAILABLE
         elif promise.error is not None:
             refused[spelled] = to_error_code(promise.error)
-    return await run_steps(_describe_requested(context, request, refused))
+    return await run_in_turns(_describe_requested(context, request, refused))
 
 
 def _describe_all(

@@ -30,7 +30,7 @@ from trilogue.broker.metadata_change import MetadataChange
 from trilogue.gateway.kafka.context import RequestContext
 from trilogue.gateway.kafka.errors import to_error_code
 from trilogue.gateway.kafka.security.sasl_login import LoginConnection
-from trilogue.gateway.steps import run_steps
+from trilogue.gateway.steps import run_in_turns
 from trilogue.log.steps import Steps
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.security.delegation_tokens import (
@@ -166,7 +166,7 @@ def handle_describe_delegation_token(
     code = _check_request(context)
     if code or request.owners == []:
         return DescribeDelegationTokenResponse(error_code=code)
-    return run_steps(_describe_in_steps(context, request))
+    return run_in_turns(_describe_in_steps(context, request))
 
 
 def _describe_in_steps(
