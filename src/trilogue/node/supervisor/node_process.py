@@ -17,6 +17,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NoReturn
 
 from trilogue.node.storage import NodePlace
@@ -81,6 +82,15 @@ class NodeProcess:
     def runs(self) -> bool:
         """Whether there is a process."""
         return bool(self.pid)
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether a signal has stopped the process, so that it does not even start."""
+        try:
+            status = Path(f"/proc/{self.pid}/stat").read_text()
+        except OSError:
+            return False
+        return status.rpartition(")")[2].split()[0] == "T"
 
     def start(self) -> None:
         """Fork. The caller has no threads."""

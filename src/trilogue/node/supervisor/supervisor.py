@@ -226,13 +226,17 @@ class Supervisor:
             is_held = self._move is not None and self._move.holds(node)
             if not node.runs and not is_held and now >= self._due[node_id]:
                 self._start(node)
-            limit_s = self._silence_s if node.is_ready else START_LIMIT_S
-            if node.runs and now - node.heard > limit_s:
-                log.error(
-                    "node.silent", extra={"node": node_id, "silent_s": round(now - node.heard, 1)}
-                )
+            silent_s = now - node.heard
+            if node.runs and self._is_hung(node, silent_s):
+                log.error("node.silent", extra={"node": node_id, "silent_s": round(silent_s, 1)})
                 node.send_signal(signal.SIGKILL)
                 node.heard = now  # its pipe closes with it
+
+    def _is_hung(self, node: NodeProcess, silent_s: float) -> bool:
+        """Whether to kill a node; one that starts reads its journal, unless it is stopped."""
+        if silent_s <= self._silence_s:
+            return False
+        return node.is_ready or node.is_stopped or silent_s > START_LIMIT_S
 
     def _restart_later(self, node: NodeProcess) -> None:
         node_id, lasted_s = node.place.node_id, time.monotonic() - node.began
