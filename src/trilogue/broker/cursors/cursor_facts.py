@@ -33,7 +33,7 @@ class AckFact(NamedTuple):
 def encode_created(cursor: Cursor) -> bytes:
     """Encode a SUBSCRIPTION_CREATED; ranges are not part of it."""
     fields = _CREATED.pack(cursor.mark, cursor.created_ms)
-    return _head(cursor.key) + fields + _encode_properties(cursor.properties)
+    return encode_head(cursor.key) + fields + _encode_properties(cursor.properties)
 
 
 def decode_created(payload: bytes) -> Cursor:
@@ -64,55 +64,50 @@ def subscription_key(partition_id: int, name: str) -> PositionKey:
 
 def encode_removal(key: PositionKey) -> bytes:
     """Encode a SUBSCRIPTION_DELETED."""
-    return _head(key)
+    return encode_head(key)
 
 
 def decode_removal(payload: bytes) -> PositionKey:
     """Decode a SUBSCRIPTION_DELETED."""
     with ByteReader("SUBSCRIPTION_DELETED", payload) as reader:
-        return _read_head(reader)
+        return read_head(reader, Protocol.PULSAR)
 
 
 def encode_acked(key: PositionKey, until: int, ranges: Ranges) -> bytes:
     """Encode a SUBSCRIPTION_ACKED; at most RANGES_IN_FACT ranges."""
-    parts = [_head(key), _OFFSET.pack(until), _COUNT.pack(len(ranges))]
-    parts += [_RANGE.pack(start, end) for start, end in ranges]
-    return b"".join(parts)
+    return encode_head(key) + _OFFSET.pack(until) + encode_ranges(ranges)
 
 
 def decode_acked(payload: bytes) -> AckFact:
     """Decode a SUBSCRIPTION_ACKED."""
     with ByteReader("SUBSCRIPTION_ACKED", payload) as reader:
-        key = _read_head(reader)
+        key = read_head(reader, Protocol.PULSAR)
         (until,) = reader.read_struct(_OFFSET)
-        (count,) = reader.read_struct(_COUNT)
-        packed = reader.read_bytes(count * _RANGE.size)
-        ranges = [(start, end) for start, end in _RANGE.iter_unpack(packed)]
-        return AckFact(key, until, ranges)
+        return AckFact(key, until, read_ranges(reader))
 
 
 def encode_moved(key: PositionKey, mark: int) -> bytes:
     """Encode a SUBSCRIPTION_MOVED."""
-    return _head(key) + _OFFSET.pack(mark)
+    return encode_head(key) + _OFFSET.pack(mark)
 
 
 def decode_moved(payload: bytes) -> tuple[PositionKey, int]:
     """Decode a SUBSCRIPTION_MOVED."""
     with ByteReader("SUBSCRIPTION_MOVED", payload) as reader:
-        key = _read_head(reader)
+        key = read_head(reader, Protocol.PULSAR)
         (mark,) = reader.read_struct(_OFFSET)
         return key, mark
 
 
 def encode_properties(key: PositionKey, properties: Mapping[str, str]) -> bytes:
     """Encode a SUBSCRIPTION_PROPERTIES."""
-    return _head(key) + _encode_properties(properties)
+    return encode_head(key) + _encode_properties(properties)
 
 
 def decode_properties(payload: bytes) -> tuple[PositionKey, dict[str, str]]:
     """Decode a SUBSCRIPTION_PROPERTIES."""
     with ByteReader("SUBSCRIPTION_PROPERTIES", payload) as reader:
-        return _read_head(reader), _read_properties(reader)
+        return read_head(reader, Protocol.PULSAR), _read_properties(reader)
 
 
 def snapshot_key(key: PositionKey) -> bytes:
@@ -120,19 +115,33 @@ def snapshot_key(key: PositionKey) -> bytes:
     return _KEY.pack(SUBSCRIPTION_KEY, key.partition_id) + key.name.encode()
 
 
-def _head(key: PositionKey) -> bytes:
+def encode_head(key: PositionKey) -> bytes:
+    """Encode what each fact about a position begins with."""
     name = key.name.encode()
     return _HEAD.pack(VERSION, key.partition_id, len(name)) + name
 
 
-def _read_head(reader: ByteReader) -> PositionKey:
+def read_head(reader: ByteReader, protocol: Protocol) -> PositionKey:
+    """Decode it; CorruptLog."""
     version, partition_id, name_size = reader.read_struct(_HEAD)
     reader.check_version(version)
-    return subscription_key(partition_id, reader.read_text(name_size))
+    return PositionKey(protocol, reader.read_text(name_size), partition_id)
+
+
+def encode_ranges(ranges: Ranges) -> bytes:
+    """Encode ranges of offsets, with their number before them."""
+    return _COUNT.pack(len(ranges)) + b"".join(_RANGE.pack(*each) for each in ranges)
+
+
+def read_ranges(reader: ByteReader) -> list[tuple[int, int]]:
+    """Decode ranges of offsets; CorruptLog."""
+    (count,) = reader.read_struct(_COUNT)
+    packed = reader.read_bytes(count * _RANGE.size)
+    return [(start, end) for start, end in _RANGE.iter_unpack(packed)]
 
 
 def _read_cursor(reader: ByteReader) -> Cursor:
-    key = _read_head(reader)
+    key = read_head(reader, Protocol.PULSAR)
     mark, created_ms = reader.read_struct(_CREATED)
     return Cursor(key, mark, created_ms, _read_properties(reader))
 

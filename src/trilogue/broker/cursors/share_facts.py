@@ -6,20 +6,24 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
+from trilogue.broker.cursors.cursor_facts import (
+    Ranges,
+    encode_head,
+    encode_ranges,
+    read_head,
+    read_ranges,
+)
 from trilogue.broker.cursors.position import Position, PositionKey
-from trilogue.broker.facts import SHARE_KEY, VERSION, ByteReader, Protocol
+from trilogue.broker.facts import SHARE_KEY, ByteReader, Protocol
 
 RANGES_IN_FACT: Final = 40_000  # of 20 bytes at most, below the size of a fact
 NOTHING_BELOW: Final = -1  # a SHARE_ACKED that moves no mark
 
-_HEAD: Final = Struct(">BQH")
 _OFFSET: Final = Struct(">q")
 _COUNT: Final = Struct(">I")
 _RANGE: Final = Struct(">qq")
 _DELIVERED: Final = Struct(">qqI")
 _KEY: Final = Struct(">cQ")
-
-Ranges = Sequence[tuple[int, int]]
 
 
 class Delivered(NamedTuple):
@@ -102,43 +106,39 @@ def snapshot_key(key: PositionKey) -> bytes:
 
 def encode_started(key: PositionKey, mark: int) -> bytes:
     """Encode a SHARE_STARTED."""
-    return _head(key) + _OFFSET.pack(mark)
+    return encode_head(key) + _OFFSET.pack(mark)
 
 
 def decode_started(payload: bytes) -> SharePosition:
     """Decode a SHARE_STARTED; CorruptLog."""
     with ByteReader("SHARE_STARTED", payload) as reader:
-        key = _read_head(reader)
+        key = read_head(reader, Protocol.KAFKA)
         return SharePosition(key, *reader.read_struct(_OFFSET))
 
 
 def encode_removal(key: PositionKey) -> bytes:
     """Encode a SHARE_DELETED."""
-    return _head(key)
+    return encode_head(key)
 
 
 def decode_removal(payload: bytes) -> PositionKey:
     """Decode a SHARE_DELETED; CorruptLog."""
     with ByteReader("SHARE_DELETED", payload) as reader:
-        return _read_head(reader)
+        return read_head(reader, Protocol.KAFKA)
 
 
 def encode_acked(fact: ShareAckFact) -> bytes:
     """Encode a SHARE_ACKED of at most RANGES_IN_FACT ranges."""
-    parts = [_head(fact.key), _OFFSET.pack(fact.until), _COUNT.pack(len(fact.done))]
-    parts += [_RANGE.pack(*each) for each in fact.done]
-    return b"".join(parts) + _encode_delivered(fact.released)
+    head = encode_head(fact.key) + _OFFSET.pack(fact.until)
+    return head + encode_ranges(fact.done) + _encode_delivered(fact.released)
 
 
 def decode_acked(payload: bytes) -> ShareAckFact:
     """Decode a SHARE_ACKED; CorruptLog."""
     with ByteReader("SHARE_ACKED", payload) as reader:
-        key = _read_head(reader)
+        key = read_head(reader, Protocol.KAFKA)
         (until,) = reader.read_struct(_OFFSET)
-        (count,) = reader.read_struct(_COUNT)
-        packed = reader.read_bytes(count * _RANGE.size)
-        done = [(start, end) for start, end in _RANGE.iter_unpack(packed)]
-        return ShareAckFact(key, until, done, _read_delivered(reader))
+        return ShareAckFact(key, until, read_ranges(reader), _read_delivered(reader))
 
 
 def encode_snapshot(position: SharePosition, ranges_max: int) -> bytes:
@@ -151,23 +151,12 @@ def encode_snapshot(position: SharePosition, ranges_max: int) -> bytes:
 def decode_snapshot(payload: bytes) -> SharePosition:
     """Decode the snapshot of a position; CorruptLog."""
     with ByteReader("share group's snapshot", payload) as reader:
-        key = _read_head(reader)
+        key = read_head(reader, Protocol.KAFKA)
         position = SharePosition(key, *reader.read_struct(_OFFSET))
         (count,) = reader.read_struct(_COUNT)
         position.unpack_ranges(reader.read_bytes(count * _RANGE.size))
         position.delivered = _read_delivered(reader)
         return position
-
-
-def _head(key: PositionKey) -> bytes:
-    name = key.name.encode()
-    return _HEAD.pack(VERSION, key.partition_id, len(name)) + name
-
-
-def _read_head(reader: ByteReader) -> PositionKey:
-    version, partition_id, name_size = reader.read_struct(_HEAD)
-    reader.check_version(version)
-    return share_key(partition_id, reader.read_text(name_size))
 
 
 def _encode_delivered(delivered: Sequence[Delivered]) -> bytes:

@@ -21,12 +21,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from trilogue.broker.cursors.cursor_facts import Ranges
 from trilogue.broker.cursors.position_store import Fact, PositionStore
 from trilogue.broker.cursors.share_facts import (
     NOTHING_BELOW,
     RANGES_IN_FACT,
     Delivered,
-    Ranges,
     ShareAckFact,
     SharePosition,
     decode_acked,
