@@ -14,9 +14,9 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -128,6 +128,20 @@ class Storage(msgspec.Struct, frozen=True):
         self.stack.close()
 
 
+@contextmanager
+def start_errors(path: Path) -> Iterator[None]:
+    """Raise StartError with the reason where a data directory cannot be opened."""
+    try:
+        yield
+    except AlreadyLocked as error:
+        raise StartError(f"{path} is in use by another process") from error
+    except LogError as error:
+        raise StartError(f"{path}: {error}") from error
+    except OSError as error:
+        where = error.filename or path
+        raise StartError(f"the data directory: {error.strerror}: {where}") from error
+
+
 def open_storage(
     settings: Settings,
     *,
@@ -140,7 +154,7 @@ def open_storage(
     """Open or create the data directory and recover; StartError with the reason if that fails."""
     path = Path(settings.text("data"))
     with ExitStack() as stack:
-        try:
+        with start_errors(path):
             storage = _open(
                 settings,
                 path,
@@ -151,13 +165,6 @@ def open_storage(
                 now_ms=now_ms,
                 place=place,
             )
-        except AlreadyLocked as error:
-            raise StartError(f"{path} is in use by another process") from error
-        except LogError as error:
-            raise StartError(f"{path}: {error}") from error
-        except OSError as error:
-            where = error.filename or path
-            raise StartError(f"the data directory: {error.strerror}: {where}") from error
         storage.stack.push(stack.pop_all())
         return storage
 

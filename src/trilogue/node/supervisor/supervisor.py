@@ -28,13 +28,13 @@ from pathlib import Path
 
 from trilogue.broker.settings.values import Value
 from trilogue.log.directory import DataDirectory
-from trilogue.log.errors import AlreadyLocked, LogError
+from trilogue.log.errors import LogError
 from trilogue.log.files import OsFileSystem
 from trilogue.node.errors import WRONG_SETTING, StartError
 from trilogue.node.logs import start_logging
 from trilogue.node.process import WriteLine, raise_descriptor_limit, ready_file, run
 from trilogue.node.settings.table import ALL_LISTENERS, Settings
-from trilogue.node.storage import NodePlace
+from trilogue.node.storage import NodePlace, start_errors
 from trilogue.node.supervisor.control import ControlError, ControlRequest, ControlSocket
 from trilogue.node.supervisor.node_process import NodeLink, NodeProcess
 from trilogue.node.supervisor.node_settings import check_ports, node_settings
@@ -63,7 +63,7 @@ def supervise(settings: Settings, *, write_line: WriteLine) -> int:
     own = {node_id: node_settings(settings, node_id) for node_id in range(1, nodes + 1)}
     check_ports(own)
     path = Path(settings.text("data"))
-    try:
+    with start_errors(path):
         directory = DataDirectory.open(OsFileSystem(), path)
         try:
             places = _prepare(settings, path)
@@ -73,13 +73,6 @@ def supervise(settings: Settings, *, write_line: WriteLine) -> int:
             return Supervisor(settings, own, places, directory, write_line).run()
         finally:
             directory.close()
-    except AlreadyLocked as error:
-        raise StartError(f"{path} is in use by another process") from error
-    except LogError as error:
-        raise StartError(f"{path}: {error}") from error
-    except OSError as error:
-        where = error.filename or path
-        raise StartError(f"the data directory: {error.strerror}: {where}") from error
 
 
 def _prepare(settings: Settings, path: Path) -> dict[int, NodePlace]:
