@@ -69,22 +69,19 @@ def begin_steps(steps: Steps[T]) -> T | Coroutine[Any, Any, T]:
     return _run_rest(steps)
 
 
+async def _run_rest(steps: Steps[T]) -> T:
+    await next_step()
+    return await run_in_turns(steps)
+
+
 async def run_in_turns(steps: Steps[T]) -> T:
     """Run all steps of a request, one per turn, and return the result."""
-    try:
-        next(steps)
-    except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]
-    return await _run_rest(steps)
-
-
-async def _run_rest(steps: Steps[T]) -> T:
     while True:
-        await next_step()
         try:
             next(steps)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
+        await next_step()
 
 
 async def run_steps(steps: Steps[T]) -> T:

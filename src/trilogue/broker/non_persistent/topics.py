@@ -194,7 +194,7 @@ class NonPersistentTopics:
         if owner != self._ownership.node_id:
             raise NotOwner(f"node {owner} is the owner of non-persistent://{name}", owner)
 
-    def find(self, name: PulsarName) -> NonPersistentTopic | None:
+    def find_topic(self, name: PulsarName) -> NonPersistentTopic | None:
         """Return a topic or partition that is in memory, or None."""
         return self._loaded.get(name)
 

@@ -23,7 +23,7 @@ class SubscribeRates:
     def __init__(self) -> None:
         self._counts: dict[ConsumerKey, tuple[float, int]] = {}  # when it began, and how many
 
-    def take(self, consumer: ConsumerKey, rate: Rate, now_s: float) -> bool:
+    def try_subscribe(self, consumer: ConsumerKey, rate: Rate, now_s: float) -> bool:
         """Count one subscribe; return whether the rate allows it."""
         began_s, count = self._counts.pop(consumer, (now_s, 0))
         if now_s - began_s >= rate.period_s:

@@ -105,7 +105,7 @@ class PulsarServices(ProtocolGateway):
         if rate is None:
             return
         key = ConsumerKey(topic, host, consumer)
-        if not self.subscribe_rates.take(key, rate, self.loop.time()):
+        if not self.subscribe_rates.try_subscribe(key, rate, self.loop.time()):
             raise NotAllowed("Subscribe limited by subscribe rate limit per consumer.")
 
     async def find_or_create_topic(self, name: PulsarName) -> tuple[Topic, Partition]:

@@ -66,13 +66,13 @@ class _Parser:
     def peek(self) -> str:
         return self._tokens[self._next] if self._next < len(self._tokens) else ""
 
-    def take(self) -> str:
+    def take_token(self) -> str:
         token = self.peek()
         self._next += 1
         return token
 
     def expect(self, wanted: str) -> None:
-        token = self.take()
+        token = self.take_token()
         if token != wanted:
             raise _error(f"{wanted!r} expected in place of {token!r}")
 
@@ -80,22 +80,22 @@ class _Parser:
         """Parse `name type [NOT NULL] [COMMENT 'text'], …` up to a closing token."""
         fields: list[StructField] = []
         while True:
-            name = self.take()
+            name = self.take_token()
             if not name or not (name[0] == "`" or name[0].isalnum() or name[0] == "_"):
                 raise _error(f"the name of a field expected in place of {name!r}")
             if self.peek() == ":":
-                self.take()
+                self.take_token()
             kind = self.parse_type(depth)
             nullable = self._skip_not_null()
             if self.peek().upper() == "COMMENT":
-                self.take()
-                self.take()
+                self.take_token()
+                self.take_token()
             plain = name[1:-1].replace("``", "`") if name[0] == "`" else name
             if any(field.name.lower() == plain.lower() for field in fields):
                 raise _error(f"field {plain!r} twice")
             fields.append(StructField(plain, kind, nullable=nullable))
             if self.peek() == ",":
-                self.take()
+                self.take_token()
                 continue
             if self.peek() == (end or ""):
                 return fields
@@ -104,15 +104,15 @@ class _Parser:
     def _skip_not_null(self) -> bool:
         """Return true: a message may lack any field, whatever its schema promises."""
         if self.peek().upper() == "NOT":
-            self.take()
-            if self.take().upper() != "NULL":
+            self.take_token()
+            if self.take_token().upper() != "NULL":
                 raise _error("NOT without NULL")
         return True
 
     def parse_type(self, depth: int) -> DataType:
         if depth > DEPTH_MAX:
             raise _error(f"more than {DEPTH_MAX} levels")
-        word = self.take()
+        word = self.take_token()
         name = word.upper()
         if name in {"DECIMAL", "DEC", "NUMERIC"}:
             return self._parse_decimal()
@@ -140,11 +140,11 @@ class _Parser:
     def _parse_decimal(self) -> DataType:
         if self.peek() != "(":
             return DecimalType(10, 0)
-        self.take()
-        numbers = [self.take()]
+        self.take_token()
+        numbers = [self.take_token()]
         if self.peek() == ",":
-            self.take()
-            numbers.append(self.take())
+            self.take_token()
+            numbers.append(self.take_token())
         self.expect(")")
         if not all(each.isdigit() for each in numbers):
             raise _error(f"DECIMAL({','.join(numbers)})")

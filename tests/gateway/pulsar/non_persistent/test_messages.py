@@ -24,7 +24,7 @@ TOPIC = "non-persistent://public/default/t"
 
 
 def topic_of(rig: Rig, name: str = TOPIC) -> NonPersistentTopic:
-    found = rig.broker.non_persistent.find(parse_pulsar(name))
+    found = rig.broker.non_persistent.find_topic(parse_pulsar(name))
     assert found is not None
     return found
 

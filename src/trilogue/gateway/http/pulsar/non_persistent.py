@@ -52,7 +52,7 @@ def _find(request: AdminRequest) -> NonPersistentTopic:
     """Return the topic or partition of the path; loads a partition that is not in use."""
     name, topics = _name(request), request.broker.non_persistent
     topics.check_owner(name.topic)
-    if not topics.exists(name) or (name.partition is None and topics.find(name) is None):
+    if not topics.exists(name) or (name.partition is None and topics.find_topic(name) is None):
         raise UnknownTopic(f"Topic {name} not found")
     return topics.load(name, request.gateway.loop.time())
 
@@ -65,7 +65,7 @@ def _partitions(request: AdminRequest) -> dict[str, NonPersistentTopic]:
         raise HttpError(404, f"Partitioned Topic {name} not found")
     topics.check_owner(name.topic)
     names = [name._replace(partition=index) for index in range(count)]
-    loaded = ((str(each), topics.find(each)) for each in names)
+    loaded = ((str(each), topics.find_topic(each)) for each in names)
     return {each: topic for each, topic in loaded if topic is not None}
 
 
@@ -145,7 +145,7 @@ async def delete_topic(request: AdminRequest) -> None:
             "please call delete-partitioned-topic.",
         )
     topics.check_owner(name.topic)
-    found = topics.find(name)
+    found = topics.find_topic(name)
     if found is not None:
         _discard(request, [found])
 

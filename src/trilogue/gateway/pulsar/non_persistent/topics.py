@@ -31,7 +31,7 @@ async def find_or_create(
     Raises UnknownTopic, PartitionRequired, NotOwner, or InUse where there are too many.
     """
     topics = gateway.broker.non_persistent
-    if gateway.catch_up is not None and topics.find(name) is None:
+    if gateway.catch_up is not None and topics.find_topic(name) is None:
         await gateway.catch_up()
     if not topics.exists(name) and not topics.partition_count(name.topic):
         if not may_create:
