@@ -26,8 +26,8 @@ from trilogue.log.segments.sealed import SealedLog
 from trilogue.log.segments.segment import OPEN, AbortedTransaction
 from trilogue.log.transactions import (
     Transactions,
-    event_of,
     overlapping,
+    read_transaction_step,
     rows_within,
     stable_end_of,
 )
@@ -321,9 +321,9 @@ def test_rewritten_segments_answer_as_the_old_ones_did(data_: st.DataObject):
             entry = data_.draw(
                 st.sampled_from([data(producer), marker(producer, COMMIT), marker(producer, ABORT)])
             )
-            event = event_of(entry, read_header(entry), at)
-            assert event is not None
-            transactions.apply(event)
+            step = read_transaction_step(entry, read_header(entry), at)
+            assert step is not None
+            transactions.apply(step)
             at += 1
         inputs.append(transactions.rows(floor, at))
         transactions.forget_below(at)
@@ -361,9 +361,9 @@ def test_a_transaction_that_ended_between_merged_segments_is_not_open_any_more()
 
 def test_events_name_whose_transaction_it_is():
     entry = data(A, 2)
-    assert event_of(entry, header_of(memoryview(entry)), 40) == (A, 40, None)
+    assert read_transaction_step(entry, header_of(memoryview(entry)), 40) == (A, 40, None)
     entry = marker(B, ABORT, producer_epoch=3)
-    assert event_of(entry, header_of(memoryview(entry)), 41) == (B, 41, ABORT)
+    assert read_transaction_step(entry, header_of(memoryview(entry)), 41) == (B, 41, ABORT)
 
 
 # ── without a broker ──────────────────────────────────────────────────────────────────────────

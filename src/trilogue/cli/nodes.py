@@ -114,14 +114,14 @@ async def _find_nodes(cluster: KafkaCluster) -> list[dict[str, Any]]:
         if f"{PREFIX}pid" not in settings:
             raise CommandError(f"node {node.id} is none of a Trilogue server")
         value = {key: settings[PREFIX + key].value or "" for key in ("pid", "epoch")}
-        doors = _items(settings[f"{PREFIX}listeners"].value)
+        listeners = _items(settings[f"{PREFIX}listeners"].value)
         slots = _items(settings[f"{PREFIX}slots"].value)
         rows.append(
             {
                 "id": node.id,
                 "pid": int(value["pid"]),
                 "epoch": int(value["epoch"]),
-                "doors": dict(each.split("=", 1) for each in doors),
+                "doors": dict(each.split("=", 1) for each in listeners),
                 "slots": [int(each) for each in slots],
             }
         )

@@ -25,7 +25,7 @@ from trilogue.log.journal.frame import MAX_ENTRY
 from trilogue.log.journal.window import Mark, Window
 from trilogue.log.tail.append_times import AppendTimes
 from trilogue.log.tail.tail import Tail
-from trilogue.log.transactions import Event, Transactions, event_of
+from trilogue.log.transactions import Transactions, TransactionStep, read_transaction_step
 
 log = logging.getLogger(__name__)
 
@@ -123,7 +123,7 @@ class PartitionAppender:
             window.listeners.append(self)
         self.tail_formats |= 1 << (attributes >> _FORMAT_SHIFT & 3)
         if attributes & _TRANSACTIONAL:
-            self.note_transaction(event_of(entry, header, base_offset))
+            self.note_transaction(read_transaction_step(entry, header, base_offset))
         return base_offset
 
     def restore(
@@ -145,12 +145,12 @@ class PartitionAppender:
         self.end_position = self.durable_position = tail.end
         self.append_times.note(tail.end, append_time_ms)
 
-    def note_transaction(self, event: Event | None) -> None:
+    def note_transaction(self, step: TransactionStep | None) -> None:
         """Queue what an entry does to transactions until the entry is durable."""
-        if event is not None:
+        if step is not None:
             if self.transactions is None:
                 self.transactions = Transactions()
-            self.transactions.appended(event)
+            self.transactions.appended(step)
 
     def mark(self) -> Mark:
         """Return the end of the entries in the window that closes."""

@@ -39,7 +39,7 @@ from trilogue.log.segments.segment_info import SegmentInfo
 from trilogue.log.segments.segment_reader import SegmentReaders
 from trilogue.log.tail.chunks import Budget
 from trilogue.log.tail.tail import Tail
-from trilogue.log.transactions import event_of, overlapping
+from trilogue.log.transactions import overlapping, read_transaction_step
 
 log = logging.getLogger(__name__)
 
@@ -217,7 +217,7 @@ class PartitionLog:
         """
         header = read_header(entry)
         appender = self._appender
-        appender.note_transaction(event_of(entry, header, header.base_offset))
+        appender.note_transaction(read_transaction_step(entry, header, header.base_offset))
         if appender.transactions is not None:
             appender.transactions.advance(header.base_offset + 1)
 

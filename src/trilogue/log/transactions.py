@@ -34,7 +34,7 @@ OpenTransactions: TypeAlias = Sequence[tuple[int, int]]  # producer id, first of
 _last_offset: Final = itemgetter(2)
 
 
-class Event(NamedTuple):
+class TransactionStep(NamedTuple):
     """What a transactional entry does: it writes (no outcome), or ends what its producer wrote."""
 
     producer_id: int
@@ -42,20 +42,22 @@ class Event(NamedTuple):
     outcome: Outcome | None
 
 
-def event_of(
+def read_transaction_step(
     entry: bytes | bytearray | memoryview, header: EntryHeader, base_offset: int
-) -> Event | None:
+) -> TransactionStep | None:
     """Return what a transactional entry does to transactions; None for a marker that ends none.
 
     A marker that cannot be read ends none either; all callers treat it the same.
     """
     if not header.attributes & CONTROL:
-        return Event(header.producer_id, base_offset, None)
+        return TransactionStep(header.producer_id, base_offset, None)
     try:
         marker = read_marker(entry, header)
     except EntryError:
         return None
-    return None if marker is None else Event(header.producer_id, base_offset, marker.outcome)
+    return (
+        None if marker is None else TransactionStep(header.producer_id, base_offset, marker.outcome)
+    )
 
 
 class Transactions:
@@ -68,7 +70,7 @@ class Transactions:
         in_order = sorted(open_transactions, key=itemgetter(1))
         self.open: dict[int, int] = dict(in_order)  # the oldest first: a new one goes to the end
         self.aborted: list[AbortedTransaction] = []  # by last offset, which is the marker's
-        self._pending: deque[Event] = deque()
+        self._pending: deque[TransactionStep] = deque()
 
     @property
     def first_open(self) -> int | None:
@@ -84,19 +86,19 @@ class Transactions:
         """The open transactions: producer id, first offset; the oldest first."""
         return tuple(self.open.items())
 
-    def appended(self, event: Event) -> None:
-        """Queue the event of an entry that is not durable yet; `advance` applies it."""
-        self._pending.append(event)
+    def appended(self, step: TransactionStep) -> None:
+        """Queue the step of an entry that is not durable yet; `advance` applies it."""
+        self._pending.append(step)
 
     def advance(self, end_offset: int) -> None:
-        """Apply the queued events below an offset: their entries are durable now."""
+        """Apply the queued steps below an offset: their entries are durable now."""
         pending = self._pending
         while pending and pending[0].base_offset < end_offset:
             self.apply(pending.popleft())
 
-    def apply(self, event: Event) -> None:
-        """Apply the event of a durable entry; entries come in the order of their offsets."""
-        producer_id, base_offset, outcome = event
+    def apply(self, step: TransactionStep) -> None:
+        """Apply the step of a durable entry; entries come in the order of their offsets."""
+        producer_id, base_offset, outcome = step
         if outcome is None:
             self.open.setdefault(producer_id, base_offset)
             return

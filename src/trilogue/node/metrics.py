@@ -83,7 +83,7 @@ class NodeMetrics:
             f"{PREFIX}info", "gauge", "Version; always 1.", [({"version": __version__}, 1)]
         )
         yield gauge("up", "Whether this node serves.", float(node.state == "serving"))
-        yield from self._doors()
+        yield from self._listeners()
         yield from self._memory()
         yield from self._conversions()
         yield from self._broker()
@@ -99,13 +99,13 @@ class NodeMetrics:
             [({"quantile": str(share)}, node.lag.quantile_s(share)) for share in (0.5, 0.99, 1.0)],
         )
 
-    def _doors(self) -> Iterator[Metric]:
+    def _listeners(self) -> Iterator[Metric]:
         node = self._node
         open_now: list[tuple[Labels, float]] = []
         refused: list[tuple[Labels, float]] = []
-        for door, listener in node.listeners.items():
-            open_now.append(({"door": door}, listener.connections))
-            refused.append(({"door": door}, listener.refused))
+        for name, listener in node.listeners.items():
+            open_now.append(({"door": name}, listener.connections))
+            refused.append(({"door": name}, listener.refused))
         if node.http is not None:
             open_now.append(({"door": "http"}, node.http.connections))
         yield Metric(f"{PREFIX}connections", "gauge", "Open connections.", open_now)
@@ -153,8 +153,8 @@ class NodeMetrics:
                 [({}, budget.evictions)],
             )
 
-    def _kafka(self, door: KafkaGateway) -> Iterator[Metric]:
-        sessions = door.fetch_sessions
+    def _kafka(self, gateway: KafkaGateway) -> Iterator[Metric]:
+        sessions = gateway.fetch_sessions
         for name, doc, values in (
             (
                 "kafka_fetches",
@@ -174,7 +174,7 @@ class NodeMetrics:
         ):
             samples = [({"kind": value.lower()}, sessions.counts[value]) for value in values]
             yield Metric(f"{PREFIX}{name}_total", "counter", doc, samples)
-        quotas = door.quotas
+        quotas = gateway.quotas
         for name, doc, counted in (
             (
                 "quota_waits",
@@ -193,46 +193,50 @@ class NodeMetrics:
         )
         yield gauge("kafka_fetch_session_bytes", "About what they take.", sessions.size_bytes)
 
-    def _tubemq(self, door: TubeGateway) -> Iterator[Metric]:
+    def _tubemq(self, gateway: TubeGateway) -> Iterator[Metric]:
         for name, doc, value in (
-            ("messages_in", "Messages that TubeMQ clients sent.", door.messages_in),
-            ("bytes_in", "Their size.", door.bytes_in),
-            ("messages_out", "Messages sent to TubeMQ clients.", door.messages_out),
-            ("bytes_out", "Their size.", door.bytes_out),
-            ("requests_late", "Requests dropped: older than their own timeout.", door.dropped),
-            ("sends_overflown", "Messages refused: no room until their timeout.", door.overflows),
-            ("empty_frames", "Frames without anything in them, ignored.", door.empty_frames),
-            ("producers_expired", "Producers that were silent.", door.producers.expired),
-            ("gets_limited", "Gets refused: faster than the rules allow.", door.throttled_gets),
+            ("messages_in", "Messages that TubeMQ clients sent.", gateway.messages_in),
+            ("bytes_in", "Their size.", gateway.bytes_in),
+            ("messages_out", "Messages sent to TubeMQ clients.", gateway.messages_out),
+            ("bytes_out", "Their size.", gateway.bytes_out),
+            ("requests_late", "Requests dropped: older than their own timeout.", gateway.dropped),
+            (
+                "sends_overflown",
+                "Messages refused: no room until their timeout.",
+                gateway.overflows,
+            ),
+            ("empty_frames", "Frames without anything in them, ignored.", gateway.empty_frames),
+            ("producers_expired", "Producers that were silent.", gateway.producers.expired),
+            ("gets_limited", "Gets refused: faster than the rules allow.", gateway.throttled_gets),
             (
                 "gets_nudged",
                 "Gets answered without a message, for something was in another partition.",
-                door.held_gets.nudged,
+                gateway.held_gets.nudged,
             ),
         ):
             yield counter(f"tubemq_{name}", doc, value)
         yield gauge(
             "tubemq_readers",
             "Partitions that TubeMQ consumers have registered.",
-            len(door.broker.registrations),
+            len(gateway.broker.registrations),
         )
         yield gauge(
-            "tubemq_producers", "Producers that the master knows.", len(door.producers.sessions)
+            "tubemq_producers", "Producers that the master knows.", len(gateway.producers.sessions)
         )
 
-    def _pulsar(self, door: PulsarGateway) -> Iterator[Metric]:
-        connections = door.connections
+    def _pulsar(self, gateway: PulsarGateway) -> Iterator[Metric]:
+        connections = gateway.connections
         for name, doc, value in (
-            ("messages_in", "Messages that Pulsar clients sent.", door.messages_in),
-            ("bytes_in", "Their size.", door.bytes_in),
-            ("messages_out", "Messages sent to Pulsar clients.", door.messages_out),
-            ("bytes_out", "Their size.", door.bytes_out),
+            ("messages_in", "Messages that Pulsar clients sent.", gateway.messages_in),
+            ("bytes_in", "Their size.", gateway.bytes_in),
+            ("messages_out", "Messages sent to Pulsar clients.", gateway.messages_out),
+            ("bytes_out", "Their size.", gateway.bytes_out),
             (
                 "messages_dropped",
                 "Messages of non-persistent topics for which a subscription had no ready consumer.",
-                door.messages_dropped,
+                gateway.messages_dropped,
             ),
-            ("bytes_dropped", "Their size.", door.bytes_dropped),
+            ("bytes_dropped", "Their size.", gateway.bytes_dropped),
         ):
             yield counter(f"pulsar_{name}", doc, value)
         yield gauge(
@@ -246,7 +250,7 @@ class NodeMetrics:
         yield gauge(
             "pulsar_non_persistent_topics",
             "Non-persistent topics and partitions in use.",
-            len(list(door.broker.non_persistent)),
+            len(list(gateway.broker.non_persistent)),
         )
 
     def _conversions(self) -> Iterator[Metric]:

@@ -19,7 +19,7 @@ from trilogue.log.segments.segment import OPEN, AbortedTransaction, Block, Epoch
 from trilogue.log.segments.segment import SegmentWriter as Writer
 from trilogue.log.segments.segment_info import SegmentInfo, segment_name
 from trilogue.log.segments.segment_reader import SegmentReaders
-from trilogue.log.transactions import Event, Transactions, event_of
+from trilogue.log.transactions import Transactions, TransactionStep, read_transaction_step
 
 SEGMENTS = Path("/segments")
 PARTITION = 7
@@ -114,14 +114,14 @@ class World:
         set_base(stored, base, self.epoch)
         header = read_header(stored)
         is_readable = is_readable and header.format is Format.KAFKA
-        event = event_of(stored, header, base) if header.is_transactional else None
-        if event is not None:
-            self.transactions.apply(event)
+        step = read_transaction_step(stored, header, base) if header.is_transactional else None
+        if step is not None:
+            self.transactions.apply(step)
         written = Written(
             bytes(stored),
             header,
             list(iter_records(stored)) if is_readable else [],
-            event.outcome if event and header.is_control else None,
+            step.outcome if step and header.is_control else None,
         )
         if header.producer_id >= 0 and not header.is_control:
             self.producers[header.producer_id] = base
@@ -131,11 +131,11 @@ class World:
         return base
 
     @staticmethod
-    def _event(written: Written) -> Event | None:
+    def _step(written: Written) -> TransactionStep | None:
         header = written.header
         if not header.is_transactional:
             return None
-        return event_of(written.entry, header, header.base_offset)
+        return read_transaction_step(written.entry, header, header.base_offset)
 
     @property
     def stable_end(self) -> int:
@@ -165,9 +165,9 @@ class World:
         floor = entries[0].header.base_offset
         epochs: list[EpochStart] = []
         for each in entries:
-            event = self._event(each)
-            if event is not None:
-                self.flushed.apply(event)
+            step = self._step(each)
+            if step is not None:
+                self.flushed.apply(step)
             if not epochs or epochs[-1].owner_epoch != each.header.leader_epoch:
                 epochs.append(EpochStart(each.header.leader_epoch, each.header.base_offset))
         writer.begin(PARTITION, epochs, self.flushed.rows(floor, self.end))
@@ -309,8 +309,8 @@ class World:
             while aborted and aborted[-1][0] <= header.last_offset:
                 current.add(aborted.pop()[1])
             if header.is_control:
-                event = event_of(entry, header, header.base_offset)
-                if event is not None and event.outcome is Outcome.ABORT:
+                step = read_transaction_step(entry, header, header.base_offset)
+                if step is not None and step.outcome is Outcome.ABORT:
                     current.discard(header.producer_id)
             elif header.format is Format.KAFKA and not (
                 header.is_transactional and header.producer_id in current

@@ -42,7 +42,7 @@ from trilogue.log.segments.segment import (
     SegmentWriter,
 )
 from trilogue.log.segments.segment_info import FlushJob, FlushResult, SegmentInfo
-from trilogue.log.transactions import OpenTransactions, Transactions, event_of
+from trilogue.log.transactions import OpenTransactions, Transactions, read_transaction_step
 
 # A frame's prefix of an entry and what a flush needs of the entry's own header, in one call:
 # partition id, owner epoch, 0 | base offset, length, …, attributes, last offset delta, base and max
@@ -132,11 +132,11 @@ class _Notes:
         header = read_header(entry)
         if header.base_offset < self.flushed_end:
             return  # known already
-        event = event_of(entry, header, header.base_offset)
-        if event is not None:
+        step = read_transaction_step(entry, header, header.base_offset)
+        if step is not None:
             if self.transactions is None:
                 self.transactions = Transactions()
-            self.transactions.apply(event)
+            self.transactions.apply(step)
 
     @property
     def count(self) -> int:

@@ -63,7 +63,7 @@ class NodeProcess:
 
     def __init__(self, place: NodePlace, run: Callable[[NodeLink], int]) -> None:
         self.place = place
-        self.doors: dict[str, str] = {}  # listener -> address, when it is ready
+        self.listeners: dict[str, str] = {}  # listener -> address, when it is ready
         self.flushed = False  # since the request for it
         self.drained = False  # everything is in segments, and nothing follows
         self.pid = 0
@@ -76,7 +76,7 @@ class NodeProcess:
     @property
     def is_ready(self) -> bool:
         """Whether its listeners are open."""
-        return bool(self.doors)
+        return bool(self.listeners)
 
     @property
     def runs(self) -> bool:
@@ -103,7 +103,7 @@ class NodeProcess:
             self._become_node(parent, theirs)
         os.close(theirs)
         os.set_blocking(ours, False)
-        self.pid, self.pipe, self.doors, self._received = pid, ours, {}, b""
+        self.pid, self.pipe, self.listeners, self._received = pid, ours, {}, b""
         self.flushed = self.drained = False
         self.heard = self.began = time.monotonic()
 
@@ -119,7 +119,7 @@ class NodeProcess:
         *lines, self._received = (self._received + data).split(b"\n")
         for line in filter(None, lines):
             report: dict[str, Any] = json.loads(line)
-            self.doors = report.get("doors", self.doors)
+            self.listeners = report.get("doors", self.listeners)
             self.flushed = self.flushed or "flushed" in report
             self.drained = self.drained or "drained" in report
         return True
@@ -133,7 +133,7 @@ class NodeProcess:
         """Wait for its end; return the exit code, negative for a signal."""
         _, status = os.waitpid(self.pid, 0)
         os.close(self.pipe)
-        self.pid, self.pipe, self.doors = 0, -1, {}
+        self.pid, self.pipe, self.listeners = 0, -1, {}
         return os.waitstatus_to_exitcode(status)
 
     def _become_node(self, parent: int, fd: int) -> NoReturn:

@@ -156,10 +156,10 @@ class Supervisor:
             code = self._wait_until_ready()
             if code:
                 return code
-            self._take_doors()
+            self._take_listeners()
             self._control = ControlSocket(self._directory.path / "nodes")
             self._selector.register(self._control, selectors.EVENT_READ, self._control)
-            with ready_file(self._settings.text("ready-file"), self._nodes[1].doors):
+            with ready_file(self._settings.text("ready-file"), self._nodes[1].listeners):
                 while not self._signals:
                     self._look()
         finally:
@@ -197,12 +197,14 @@ class Supervisor:
                 return self._end(node) or 1
         return 0
 
-    def _take_doors(self) -> None:
+    def _take_listeners(self) -> None:
         """Print the addresses; a node that is started again has the same ones."""
         for node_id, node in self._nodes.items():
-            doors: dict[str, Value] = {f"listen.{name}": text for name, text in node.doors.items()}
-            self._own[node_id] = self._own[node_id].replaced(doors, f"node {node_id}")
-            for listener, address in node.doors.items():
+            listeners: dict[str, Value] = {
+                f"listen.{name}": text for name, text in node.listeners.items()
+            }
+            self._own[node_id] = self._own[node_id].replaced(listeners, f"node {node_id}")
+            for listener, address in node.listeners.items():
                 self._write_line(f"node {node_id} {listener:13} {address}")
 
     def _look(self) -> None:
