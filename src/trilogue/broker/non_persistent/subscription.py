@@ -16,12 +16,7 @@ from trilogue.broker.cursors.position import Position
 from trilogue.broker.non_persistent.counters import TrafficCounter
 from trilogue.broker.quotas.topic_rates import PartitionRates, SubscriptionLimiter
 from trilogue.broker.subscriptions.consumer import SubscriptionConsumer
-from trilogue.broker.subscriptions.key_shared import (
-    AutoSplit,
-    ConsistentHash,
-    KeyAssigner,
-    StickyRanges,
-)
+from trilogue.broker.subscriptions.key_shared import KeyAssigner, make_key_assigner
 from trilogue.broker.subscriptions.single_active_consumer import SingleActiveConsumer
 from trilogue.broker.subscriptions.subscription import SubscriptionType, check_join
 
@@ -86,10 +81,7 @@ class NonPersistentSubscription:
             index = self._index if kind is SubscriptionType.FAILOVER else -1
             self._single_active = SingleActiveConsumer(Position(0), index)
         elif kind is SubscriptionType.KEY_SHARED:
-            if member.ranges is not None:
-                self._assigner = StickyRanges()
-            else:
-                self._assigner = ConsistentHash() if self._hashing else AutoSplit()
+            self._assigner = make_key_assigner(member, hashing=self._hashing)
 
     # -- messages
 

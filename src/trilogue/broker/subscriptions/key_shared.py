@@ -171,3 +171,13 @@ class StickyRanges:
         if at < 0 or slot > self._ranges[at][1]:
             return None
         return self._ranges[at][2]
+
+
+def make_key_assigner(first: SubscriptionConsumer, *, hashing: bool) -> KeyAssigner:
+    """Return the rule of a subscription whose first consumer joins.
+
+    Consumers with ranges of their own keep those; the node's setting decides for others.
+    """
+    if first.ranges is not None:
+        return StickyRanges()
+    return ConsistentHash() if hashing else AutoSplit()

@@ -31,12 +31,7 @@ from typing import Final
 from trilogue.broker.cursors.position import AckedOffsets, Position
 from trilogue.broker.errors import SubscriptionBusy
 from trilogue.broker.subscriptions.consumer import KEYLESS, NO_EPOCH, SubscriptionConsumer
-from trilogue.broker.subscriptions.key_shared import (
-    AutoSplit,
-    ConsistentHash,
-    KeyAssigner,
-    StickyRanges,
-)
+from trilogue.broker.subscriptions.key_shared import KeyAssigner, make_key_assigner
 from trilogue.broker.subscriptions.shared_dispatch import SharedDispatch, SharedLimits
 from trilogue.broker.subscriptions.single_active_consumer import SingleActiveConsumer
 
@@ -141,10 +136,7 @@ class Subscription:
             return
         assigner: KeyAssigner | None = None
         if kind is SubscriptionType.KEY_SHARED:
-            if member.ranges is not None:
-                assigner = StickyRanges()
-            else:
-                assigner = ConsistentHash() if self._hashing else AutoSplit()
+            assigner = make_key_assigner(member, hashing=self._hashing)
         self._shared_dispatch = SharedDispatch(self.claimed, self.limits, assigner)
 
     # -- what to do
