@@ -12,8 +12,8 @@ from tests.server import Server
 from tests.spark.rooms import close_links, make_topic, numbered, produce
 from trilogue.spark.errors import OptionError
 from trilogue.spark.offsets import Range
+from trilogue.spark.range_reader import read_range
 from trilogue.spark.read_options import ReadOptions
-from trilogue.spark.reader import read_range
 from trilogue.spark.stream_reader import StreamReader
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from trilogue.log.objects.obstore_store import StoreOptions
 from trilogue.spark.errors import OptionError
 from trilogue.spark.read_options import COLUMNS, ReadOptions
+from trilogue.spark.segments.segment_place import SegmentPlace
 from trilogue.spark.write_options import WriteOptions
 
 SERVERS = {"kafka.bootstrap.servers": "h:1"}
@@ -51,6 +53,33 @@ def test_names_are_not_case_sensitive():
 def test_unsupported_options_are_refused(more, message):
     with pytest.raises(OptionError, match=message):
         ReadOptions.parse({**READ, **more})
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"path": "s3://bucket/data"}, "not s3://…: the manifest lies in the data directory"),
+        ({"path": "/data", "kafka.isolation.level": "read_uncommitted"}, "only committed messages"),
+        ({"path": "/data", "kafka.group.id": "g"}, "needs 'kafka.bootstrap.servers'"),
+        ({"path": "/data", "objects.region": "eu"}, "needs 'objects.url'"),
+        ({"path": "/data", "objects.url": "ftp://b"}, "'objects.url': .*neither s3"),
+        ({"objects.url": "s3://bucket"}, "needs a data directory"),
+        ({}, "'kafka.bootstrap.servers' is required"),
+    ],
+)
+def test_options_of_a_data_directory_are_checked(more, message):
+    with pytest.raises(OptionError, match=message):
+        ReadOptions.parse({"subscribe": "t", **more})
+
+
+def test_a_path_from_the_root_is_a_data_directory():
+    plain = ReadOptions.parse({"subscribe": "t", "path": "/data/"})
+    with_store = ReadOptions.parse(
+        {"subscribe": "t", "path": "file:///da%20ta", "objects.url": "s3://bucket/prefix"}
+    )
+
+    assert plain.segments == SegmentPlace("/data")
+    assert with_store.segments == SegmentPlace("/da ta", StoreOptions("s3://bucket/prefix"))
 
 
 @pytest.mark.parametrize("more", [{"subscribePattern": "("}, {"assign": '{"t": ["x"]}'}, {}])

@@ -10,8 +10,8 @@ from trilogue.entry.entry import EntryTooLarge
 from trilogue.entry.kafka.record_batch import Record, build_batch
 from trilogue.spark.errors import DataLost
 from trilogue.spark.offsets import Range
+from trilogue.spark.range_reader import read_range
 from trilogue.spark.read_options import ReadOptions
-from trilogue.spark.reader import read_range
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.fetch import AbortedTransaction
 

@@ -19,8 +19,8 @@ from trilogue.client.kafka.producer.batch_writer import BatchWriter
 from trilogue.entry.kafka.record_batch import Record, build_batch
 from trilogue.spark.errors import OptionError
 from trilogue.spark.offsets import Range
+from trilogue.spark.range_reader import read_range
 from trilogue.spark.read_options import ReadOptions
-from trilogue.spark.reader import read_range
 from trilogue.spark.stream_reader import StreamReader
 from trilogue.spark.write_options import WriteOptions
 from trilogue.spark.writer import StreamWriter

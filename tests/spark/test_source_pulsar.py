@@ -12,8 +12,8 @@ from pyspark.sql import functions as f
 from tests.server import Server
 from tests.spark.rooms import BEGAN_MS, assert_stream_goes_on, make_topic, numbered, produce, reader
 from trilogue.spark.offsets import Range
+from trilogue.spark.range_reader import read_range
 from trilogue.spark.read_options import ReadOptions
-from trilogue.spark.reader import read_range
 
 COUNT = 300
 

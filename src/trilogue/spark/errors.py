@@ -29,6 +29,10 @@ class DataLost(SourceError, RuntimeError):
     """Requested offsets are no longer, or not yet, in the log."""
 
 
+class UnreadableSegments(SourceError, RuntimeError):
+    """A data directory is damaged, away, or of a newer version."""
+
+
 class RowError(SourceError, ValueError):
     """A row cannot be written: its topic is null, or its partition does not exist."""
 

@@ -20,7 +20,8 @@ from trilogue.spark.errors import OptionError
 
 KAFKA = "kafka."
 CONNECTION_OPTIONS = {
-    "kafka.bootstrap.servers": "host:port[,host:port...] of the cluster (required)",
+    "kafka.bootstrap.servers": "host:port[,host:port...] of the cluster (required, except to read "
+    "a data directory)",
     "kafka.security.protocol": "PLAINTEXT (default), SSL, SASL_PLAINTEXT or SASL_SSL",
     "kafka.sasl.mechanism": "PLAIN (default), SCRAM-SHA-256 or SCRAM-SHA-512",
     "kafka.sasl.jaas.config": "as Java reads it: its username and password log in",
@@ -61,10 +62,15 @@ def check_names(given: Mapping[str, str], known: Mapping[str, str]) -> dict[str,
     unknown = sorted(name for name in given if name.lower() not in names.keys() | SPARKS_OWN)
     if unknown:
         raise OptionError(f"unknown option {unknown[0]!r}; known: {', '.join(sorted(known))}")
-    options = {names[name.lower()]: given[name] for name in given if name.lower() in names}
-    if not options.get("kafka.bootstrap.servers"):
+    return {names[name.lower()]: given[name] for name in given if name.lower() in names}
+
+
+def parse_servers(options: Mapping[str, str], *, required: bool = True) -> str:
+    """Return the addresses of the cluster; OptionError where there are none, if required."""
+    servers = options.get("kafka.bootstrap.servers", "")
+    if required and not servers:
         raise OptionError("option 'kafka.bootstrap.servers' is required")
-    return options
+    return servers
 
 
 def parse_integer(options: Mapping[str, str], name: str) -> int | None:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from trilogue.client.kafka.model import EARLIEST, LATEST
 from trilogue.spark.errors import DataLost, OptionError
-from trilogue.spark.link import Link
 from trilogue.spark.offsets import Offsets, Partition, wanted
 from trilogue.spark.read_options import ReadOptions
 
+if TYPE_CHECKING:
+    from trilogue.spark.topic_lookup import TopicLookup
 
-def starting(at: Link, options: ReadOptions, partitions: list[Partition], default: int) -> Offsets:
+
+def starting(
+    at: TopicLookup, options: ReadOptions, partitions: list[Partition], default: int
+) -> Offsets:
     """Return where a new read starts in each partition."""
     if options.starting_ms is not None:
         times = wanted("startingOffsetsByTimestamp", options.starting_ms, partitions)
@@ -28,7 +33,7 @@ def starting(at: Link, options: ReadOptions, partitions: list[Partition], defaul
     return _there(at, options, wanted("startingOffsets", bounds, partitions))
 
 
-def ending(at: Link, options: ReadOptions, partitions: list[Partition]) -> Offsets:
+def ending(at: TopicLookup, options: ReadOptions, partitions: list[Partition]) -> Offsets:
     """Return where a batch ends in each partition."""
     if options.ending_ms is not None:
         times = wanted("endingOffsetsByTimestamp", options.ending_ms, partitions)
@@ -36,7 +41,7 @@ def ending(at: Link, options: ReadOptions, partitions: list[Partition]) -> Offse
     return _there(at, options, wanted("endingOffsets", options.ending, partitions))
 
 
-def _there(at: Link, options: ReadOptions, requested: Offsets) -> Offsets:
+def _there(at: TopicLookup, options: ReadOptions, requested: Offsets) -> Offsets:
     """Resolve earliest and latest, and check explicit offsets against the log."""
     explicit = [key for key, offset in requested.items() if offset >= 0]
     found = at.resolve(requested)

@@ -18,8 +18,10 @@ from trilogue.spark.options import (
     parse_json,
     parse_seconds,
     parse_security,
+    parse_servers,
 )
 from trilogue.spark.payload.payload_options import PAYLOAD_OPTIONS, PayloadOptions, parse_payload
+from trilogue.spark.segments.segment_place import SegmentPlace, parse_segments
 
 EARLIEST, LATEST = -2, -1
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
@@ -29,7 +31,13 @@ READ_OPTIONS = {
     "subscribe": "topics to read, comma separated",
     "subscribePattern": "regular expression that whole topic names must match",
     "assign": 'partitions to read: {"topic": [0, 1]}',
-    "path": "same as subscribe (what load() was given)",
+    "path": "what load() was given: topics, as with subscribe; or, where it begins with / or "
+    "file:///, a data directory whose segments are read without the broker, past its authorizer. "
+    "With kafka.bootstrap.servers, what is in no segment yet comes from the broker",
+    "objects.url": "path: the object storage that segments were moved to, as the node's setting",
+    "objects.endpoint": "of S3-compatible storage that is not Amazon's",
+    "objects.region": "of the bucket",
+    "objects.credentials-file": "file of the keys, at the same path on each executor",
     "startingOffsets": "earliest (default of a batch), latest (default of a stream; streams only) "
     'or {"topic": {"0": 23, "1": -2}} with every partition (-2 earliest, -1 latest)',
     "endingOffsets": "batch only: latest or the same JSON",
@@ -49,7 +57,7 @@ READ_OPTIONS = {
     "minPartitions": "split partitions so that at least so many tasks run",
     "maxRecordsPerPartition": "split partitions so that no task reads more offsets than this",
     "failOnDataLoss": "true (default) fails when wanted offsets are gone, false goes on after them",
-    "kafka.isolation.level": "read_committed (default) or read_uncommitted",
+    "kafka.isolation.level": "read_committed (default) or read_uncommitted (not from segments)",
     "kafka.group.id": "stream: positions are published under this group when the next micro-batch "
     "begins, for tools that show lag; the checkpoint remains what counts",
     "fetchBytes": "bytes requested in one fetch (default 4 MiB)",
@@ -122,6 +130,7 @@ class ReadOptions:
 
     servers: str
     security: Security = IN_CLEAR
+    segments: SegmentPlace | None = None
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     assign: dict[str, tuple[int, ...]] | None = None
@@ -149,6 +158,9 @@ class ReadOptions:
     def parse(cls, given: Mapping[str, str]) -> ReadOptions:
         """Check the options of a reader; OptionError if one is invalid."""
         options = check_names(given, READ_OPTIONS)
+        segments = parse_segments(options)
+        if segments is not None:
+            del options["path"]
         ways = [
             name for name in ("subscribe", "subscribePattern", "assign", "path") if name in options
         ]
@@ -156,9 +168,12 @@ class ReadOptions:
             raise OptionError("give exactly one of subscribe, subscribePattern, assign")
         topics = options.get("subscribe", options.get("path", ""))
         starting = _bounds(options, "startingOffsets", 0) if "startingOffsets" in options else None
-        return cls(
-            servers=options["kafka.bootstrap.servers"],
+        made = cls(
+            servers=options.get("kafka.bootstrap.servers", "")
+            if segments
+            else parse_servers(options),
             security=parse_security(options),
+            segments=segments,
             topics=tuple(sorted({name.strip() for name in topics.split(",") if name.strip()})),
             pattern=_pattern(options.get("subscribePattern")),
             assign=_assign(options.get("assign")),
@@ -182,6 +197,20 @@ class ReadOptions:
             decompressed_limit=parse_integer(options, "maxDecompressedBytes") or 256 << 20,
             patience_ms=parse_integer(options, "kafkaConsumer.pollTimeoutMs") or 120_000,
         )
+        made._check_segments()
+        return made
+
+    def _check_segments(self) -> None:
+        """Raise OptionError for options that reads of segments do not obey."""
+        if self.segments is None:
+            return
+        if self.isolation == READ_UNCOMMITTED:
+            raise OptionError(
+                "only committed messages are read from a data directory: kafka.isolation.level "
+                "takes read_committed"
+            )
+        if self.group is not None and not self.servers:
+            raise OptionError("option 'kafka.group.id' needs 'kafka.bootstrap.servers'")
 
     def for_batch(self) -> ReadOptions:
         """Return self; OptionError for an option of streams only."""

@@ -26,13 +26,13 @@ from pyspark.sql.types import (
 )
 
 from trilogue.spark.errors import OptionError, explained_errors
-from trilogue.spark.link import link
 from trilogue.spark.payload.payload import Payload, make_payload
 from trilogue.spark.payload.payload_options import Mode
 from trilogue.spark.payload.registry import fetch_schema
 from trilogue.spark.read_options import ReadOptions
 from trilogue.spark.reader import BatchReader
 from trilogue.spark.stream_reader import StreamReader
+from trilogue.spark.topic_lookup import find_lookup
 from trilogue.spark.write_options import WriteOptions
 from trilogue.spark.writer import BatchWriter, StreamWriter
 
@@ -115,7 +115,7 @@ def _resolve_payload(options: ReadOptions) -> Payload | None:
     registered = None
     if wanted.schema_text is None and wanted.descriptor is None:
         assert wanted.admin_url is not None
-        topics = sorted({topic for topic, _ in link(options).partitions(options)})
+        topics = sorted({topic for topic, _ in find_lookup(options).partitions(options)})
         tls = options.security.make_context()
         registered = fetch_schema(wanted.admin_url, topics, wanted.admin_token, tls)
     return make_payload(wanted, registered)

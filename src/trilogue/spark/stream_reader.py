@@ -20,12 +20,13 @@ from pyspark.sql.streaming.datasource import (
 from trilogue.client.errors import ConnectionLost
 from trilogue.client.kafka.model import EARLIEST, LATEST
 from trilogue.spark.errors import DataLost, explained_errors
-from trilogue.spark.link import Link, link
+from trilogue.spark.link import link
 from trilogue.spark.offsets import Ids, Offsets, Partition, admit, from_json, to_json
 from trilogue.spark.payload.payload import Payload
 from trilogue.spark.plan import starting
 from trilogue.spark.read_options import ReadOptions
-from trilogue.spark.reader import RangePartition, planned, read_range
+from trilogue.spark.reader import RangePartition, planned, read_task
+from trilogue.spark.topic_lookup import TopicLookup, find_lookup
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -93,24 +94,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Split a micro-batch into tasks; a repeated one gets the same offsets again."""
         last, ids = from_json(end)
         begin, _ = self._known(start, last, ids)
-        return [RangePartition(one) for one in planned(self._options, begin, last)]
+        return planned(self._options, begin, last, ids)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one range in a worker."""
-        return read_range(self._options, partition.value, self._payload)
+        return read_task(self._options, partition, self._payload)
 
     @explained_errors()
     def commit(self, end: dict[str, Any]) -> None:
         """Publish the position under kafka.group.id; Spark's checkpoint is what counts."""
         if self._options.group is not None:
             with suppress(ConnectionLost):  # the next micro-batch publishes a newer one
-                self._at().publish_positions(self._options.group, from_json(end)[0])
+                link(self._options).publish_positions(self._options.group, from_json(end)[0])
 
     def stop(self) -> None:
         """Do nothing: connections belong to the process."""
 
-    def _at(self) -> Link:
-        return link(self._options)
+    def _at(self) -> TopicLookup:
+        return find_lookup(self._options)
 
     def _now(self) -> tuple[Offsets, Ids]:
         at = self._at()

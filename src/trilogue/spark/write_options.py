@@ -16,6 +16,7 @@ from trilogue.spark.options import (
     parse_integer,
     parse_seconds,
     parse_security,
+    parse_servers,
 )
 
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -76,7 +77,7 @@ class WriteOptions:
         if compression not in CODECS:
             raise OptionError(f"compression takes one of {', '.join(CODECS)}, not {compression!r}")
         made = cls(
-            servers=options["kafka.bootstrap.servers"],
+            servers=parse_servers(options),
             security=parse_security(options),
             topic=options.get("topic", options.get("path")),
             codec=CODECS[compression],

@@ -196,6 +196,13 @@ class SealedLog:
             else:
                 return
 
+    def entry_for_time(
+        self, piece: Piece, timestamp_ms: int, from_offset: int = 0
+    ) -> memoryview | None:
+        """Return the first entry of a piece that may have this time; see `SegmentReader`."""
+        with self._readers.lease(piece.segment) as reader:
+            return reader.entry_for_time(piece.extent.partition_id, timestamp_ms, from_offset)
+
     def _read_piece(
         self, piece: Piece, offset: int, max_bytes: int
     ) -> Iterator[tuple[memoryview, int]]:

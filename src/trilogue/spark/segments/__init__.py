@@ -1,0 +1,1 @@
+"""Topics read from a data directory: planned from its manifest, without the broker."""

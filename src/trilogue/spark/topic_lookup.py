@@ -1,0 +1,59 @@
+"""Which partitions exist and where they begin and end: from a cluster, or from a data directory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from trilogue.spark.link import link
+from trilogue.spark.offsets import Ids, Offsets, Partition
+from trilogue.spark.read_options import ReadOptions
+from trilogue.spark.segments.segment_lookup import find_topics, segment_lookup
+
+
+class TopicLookup(Protocol):
+    """What the planning of a read needs; `Link` and `SegmentLookup` have it."""
+
+    def partitions(self, options: ReadOptions) -> list[Partition]:
+        """Return every partition that the options subscribe to now."""
+
+    def ids(self, partitions: Iterable[Partition]) -> Ids:
+        """Return the ids of the topics of `partitions`, where they are known."""
+
+    def at_times(self, times: Mapping[Partition, int]) -> Offsets:
+        """Return the first offset at or after a time (ms) in each partition; -1 if none."""
+
+    def mean_sizes(self, latest: Mapping[Partition, int]) -> dict[Partition, float]:
+        """Return the bytes that an offset of each partition takes on disk, on average."""
+
+    def resolve(self, wanted: Mapping[Partition, int]) -> Offsets:
+        """Replace -1 (latest) and -2 (earliest) by offsets; others are unchanged."""
+
+
+def find_lookup(options: ReadOptions) -> TopicLookup:
+    """Return the cluster of the options, or, where none is named, their data directory."""
+    if options.servers:
+        return link(options)
+    assert options.segments is not None
+    return segment_lookup(options.segments)
+
+
+def find_partition_ids(
+    options: ReadOptions, partitions: Iterable[Partition], ids: Ids
+) -> dict[Partition, int]:
+    """Return the ids that partitions have in the data directory of the options.
+
+    A topic that was created again since the manifest was written has another id there: the broker
+    alone has its messages.
+    """
+    if options.segments is None:
+        return {}
+    topics = find_topics(options.segments)
+    found = {}
+    for name, number in partitions:
+        topic = topics.get(name)
+        if topic is None or number >= len(topic.partitions):  # newer than the manifest
+            continue
+        if ids.get(name, topic.topic_id.hex()) == topic.topic_id.hex():
+            found[name, number] = topic.partitions[number]
+    return found
