@@ -10,6 +10,7 @@ import pulsar
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from tests.node.test_serve_objects import SETTINGS, Store, fill
 from tests.server import Server, start_server
 from tests.spark.rooms import (
     BEGAN_MS,
@@ -234,6 +235,19 @@ def test_directories_and_options_that_cannot_be_read_are_named(server, tmp_path)
     ]:
         with pytest.raises((OptionError, UnreadableSegments), match=message):
             BatchReader(ReadOptions.parse({k: v for k, v in options.items() if v})).partitions()
+
+
+def test_segments_in_object_storage_are_read_there(tmp_path):
+    store = Store(tmp_path / "store")
+    with start_server(tmp_path / "data", settings={**SETTINGS, **store.settings}) as running:
+        sent = fill(running)
+    given = {"subscribe": "t", "path": str(running.data)}
+
+    found = read(**given, **store.settings)
+    with pytest.raises(UnreadableSegments, match=r"objects\.url is not set"):
+        read(**given)
+
+    assert [row["value"] for row in found] == sent
 
 
 def test_a_damaged_segment_is_an_error(tmp_path):
