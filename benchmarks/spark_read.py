@@ -36,8 +36,8 @@ from trilogue.client.kafka.cluster import KafkaCluster
 from trilogue.client.kafka.producer.batch_writer import BatchWriter
 from trilogue.entry.arrow import build_from_arrow
 from trilogue.spark.offsets import Range
-from trilogue.spark.read_options import ReadOptions
 from trilogue.spark.range_reader import read_range
+from trilogue.spark.read_options import ReadOptions
 from trilogue.spark.session import session, stop
 
 if TYPE_CHECKING:

@@ -18,7 +18,6 @@ from trilogue.entry.walk import walk_headers
 from trilogue.spark.errors import explained_errors
 from trilogue.spark.link import Link, link
 from trilogue.spark.offsets import Range
-from trilogue.spark.payload.batch_decoder import BatchDecoder
 from trilogue.spark.plan import lost
 from trilogue.spark.read_options import ReadOptions
 from trilogue.spark.segments.segment_reader import read_segments
@@ -47,6 +46,8 @@ def read_range(
         if payload is None:
             yield from _read_range(options, wanted_range, options.columns, partition_id)
         else:
+            from trilogue.spark.payload.batch_decoder import BatchDecoder
+
             place = f"{wanted_range.topic}-{wanted_range.partition}"
             decoder = BatchDecoder(payload, options.columns, place)
             batches = _read_range(options, wanted_range, decoder.columns, partition_id)
