@@ -203,7 +203,7 @@ def test_a_topic_that_was_created_again_is_not_read_from_old_segments(server):
     assert not find_partition_ids(options, [(topic, 1)], ids)
 
 
-def test_what_retention_removed_is_lost_or_left_out(server):
+def test_offsets_that_retention_removed_are_lost_or_left_out(server):
     topic = make_topic(server, 1)
     produce(server, topic, ({"value": bytes(1000)} for _ in range(100)))
     wait_sealed(server, topic, 100)
