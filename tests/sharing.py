@@ -22,6 +22,7 @@ FULL = (
     "tests/conformance/",
     "tests/crash/",
     "tests/docs/test_examples.py",
+    "tests/gateway/http/console/test_large.py",
     "tests/gateway/http/pulsar/test_hostile.py",
     "tests/meta/test_postgres.py::test_a_commit_that_no_standby",
     "tests/meta/test_postgres.py::test_a_server_that_crashes",

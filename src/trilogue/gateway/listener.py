@@ -97,6 +97,13 @@ class Listener:
         """How many connections are open."""
         return len(self._streams)
 
+    def list_clients(self) -> list[tuple[str, str]]:
+        """Return address and principal of each open connection."""
+        return [
+            (f"{stream.peer[0]}:{stream.peer[1]}", str(getattr(session, "principal", "")))
+            for stream, session in self._streams.items()
+        ]
+
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
         self._tasks = await self._stack.enter_async_context(asyncio.TaskGroup())

@@ -11,14 +11,22 @@ from trilogue.node.addresses import parse_address
 from trilogue.node.metadata_writer import MetadataWriter
 from trilogue.node.settings.table import BY_KEY, Settings
 from trilogue.node.storage import Storage
+from trilogue.node.tubemq_access import web_token
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
+    from trilogue.gateway.access_administration import AccessAdministration
+    from trilogue.gateway.dependencies import ProtocolGateway
     from trilogue.gateway.http.app import Health
     from trilogue.gateway.http.login import LoginRules
     from trilogue.gateway.pulsar.gateway import PulsarGateway
     from trilogue.gateway.tubemq.gateway import TubeGateway
+    from trilogue.node.metrics import MeasuredNode
+
+TUBEMQ_PATHS = ("/webapi.htm", "/broker.htm")  # of TubeMQ's master and its broker
+ACCESS_PATHS = "/trilogue/{rest:path}"
+CONSOLE_PATHS = ("/", "/console", "/console/{rest:path}")
 
 Apps = Mapping[str, "Callable[[], ASGIApp]"]  # by the path under which they are
 
@@ -52,19 +60,30 @@ def _make_pulsar_app(gateway: PulsarGateway) -> Callable[[], ASGIApp]:
     return make
 
 
-def make_access_app(
+async def collect_apps(
+    node: MeasuredNode,
     settings: Settings,
-    storage: Storage,
     metadata: MetadataWriter,
     access: AccessControl,
-    now_ms: Callable[[], int],
-) -> Callable[[], ASGIApp]:
-    """Return what builds the app that administers users and ACLs."""
+    gateway: ProtocolGateway,
+) -> Apps:
+    """Return what builds the applications of single paths."""
+    administration = _administration_maker(settings, node.storage, metadata, gateway.now_ms)
+    apps = {ACCESS_PATHS: _make_access_app(administration, access)}
+    apps |= dict.fromkeys(CONSOLE_PATHS, _make_console_app(node, gateway, administration))
+    if node.tubemq is not None:
+        token = await web_token(settings, node.storage, metadata)
+        apps |= dict.fromkeys(TUBEMQ_PATHS, _make_tubemq_app(node.tubemq, token))
+    return apps
 
-    def make() -> ASGIApp:
-        from trilogue.gateway.http.access import build_access_app
 
-        administration = make_administration(
+def _administration_maker(
+    settings: Settings, storage: Storage, metadata: MetadataWriter, now_ms: Callable[[], int]
+) -> Callable[[], AccessAdministration]:
+    """Return what makes the administration of users and ACLs."""
+
+    def make() -> AccessAdministration:
+        return make_administration(
             settings,
             storage.broker.users,
             storage.broker.acls,
@@ -72,12 +91,53 @@ def make_access_app(
             data=storage.directory.path,
             now_ms=now_ms,
         )
-        return build_access_app(administration, access.authenticator)
 
     return make
 
 
-def make_tubemq_app(gateway: TubeGateway, token: str) -> Callable[[], ASGIApp]:
+def _make_access_app(
+    make_administration: Callable[[], AccessAdministration], access: AccessControl
+) -> Callable[[], ASGIApp]:
+    """Return what builds the app that administers users and ACLs."""
+
+    def make() -> ASGIApp:
+        from trilogue.gateway.http.access import build_access_app
+
+        return build_access_app(make_administration(), access.authenticator)
+
+    return make
+
+
+def _make_console_app(
+    node: MeasuredNode,
+    gateway: ProtocolGateway,
+    make_administration: Callable[[], AccessAdministration],
+) -> Callable[[], ASGIApp]:
+    """Return what builds the app of the console."""
+
+    def make() -> ASGIApp:
+        from trilogue.gateway.http.console.app import build_console_app
+        from trilogue.gateway.http.console.request import ConsoleServices
+        from trilogue.node.metrics import NodeMetrics
+
+        def list_connections() -> dict[str, list[tuple[str, str]]]:
+            return {name: each.list_clients() for name, each in node.listeners.items()}
+
+        return build_console_app(
+            ConsoleServices(
+                gateway=gateway,
+                pulsar=node.pulsar,
+                gather=NodeMetrics(node).gather,
+                list_connections=list_connections,
+                make_administration=make_administration,
+                has_access_control=gateway.requires_login,
+            )
+        )
+
+    return make
+
+
+def _make_tubemq_app(gateway: TubeGateway, token: str) -> Callable[[], ASGIApp]:
     """Return what builds the app of TubeMQ's admin API."""
 
     def make() -> ASGIApp:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from trilogue import __version__
 from trilogue.gateway.cold_reads import ColdReads
 from trilogue.gateway.conversion_cache import ConversionCache
-from trilogue.gateway.dependencies import GatewayDependencies
+from trilogue.gateway.dependencies import GatewayDependencies, ProtocolGateway
 from trilogue.gateway.kafka.connection import KafkaGateway
 from trilogue.gateway.kafka.context import KafkaSettings
 from trilogue.gateway.listener import ConnectionFactory, Listener
@@ -58,7 +58,7 @@ from trilogue.node.background.retired import RetiredFiles
 from trilogue.node.background.splits import SplitPlanner
 from trilogue.node.background.token_expiry import DelegationTokenExpiry
 from trilogue.node.background.transactions import TransactionExpiry, finish_decisions
-from trilogue.node.http_apps import build_http_app, make_access_app, make_tubemq_app
+from trilogue.node.http_apps import build_http_app, collect_apps
 from trilogue.node.listeners import (
     ListenerPlan,
     bind_listener,
@@ -88,7 +88,7 @@ from trilogue.node.settings.table import (
 )
 from trilogue.node.storage import ALONE, NodePlace, Storage, open_storage, wall_clock_ms
 from trilogue.node.stored_permissions import move_permissions
-from trilogue.node.tubemq_access import make_authentication, web_token
+from trilogue.node.tubemq_access import make_authentication
 
 if TYPE_CHECKING:
     from trilogue.gateway.http.app import Health, State
@@ -103,8 +103,6 @@ OBJECT_READER_THREADS = (
     12  # more: they wait for the network, and reads of files must not wait for them
 )
 SLOW_NICENESS = 10
-TUBEMQ_PATHS = ("/webapi.htm", "/broker.htm")  # of TubeMQ's master and its broker
-ACCESS_PATHS = "/trilogue/{rest:path}"
 HTTP_CONNECTIONS_MAX = 1_000  # below the limit of descriptors, which clients need
 LISTENER_DRAIN_SHARE = 0.5  # of the limit; the rest is for the flush
 
@@ -591,12 +589,9 @@ class Node:
         from trilogue.gateway.http.connection_limits import HttpLimits
         from trilogue.gateway.http.listener import HttpListener
 
-        settings, storage, metadata = self.settings, self.storage, self.metadata_writer
-        access_app = make_access_app(settings, storage, metadata, self.access, self.now_ms)
-        apps = {ACCESS_PATHS: access_app}
-        if self.tubemq is not None:
-            token = await web_token(settings, storage, metadata)
-            apps |= dict.fromkeys(TUBEMQ_PATHS, make_tubemq_app(self.tubemq, token))
+        settings, metadata = self.settings, self.metadata_writer
+        pages = ProtocolGateway(**self._dependencies([]))
+        apps = await collect_apps(self, settings, metadata, self.access, pages)
         app = partial(
             build_http_app,
             settings,

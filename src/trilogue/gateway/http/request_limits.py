@@ -28,8 +28,8 @@ class HttpError(Exception):
 def check_origin(request: Request, *, changes: bool) -> None:
     """Refuse changes that a page makes a browser send; raises HttpError 403.
 
-    A browser in the network reaches this listener without a password. No pages are served here, so
-    a page with this origin has it by DNS rebinding.
+    A browser in the network reaches this listener without a password. The console's pages change
+    things by forms of their own only (console/request.py), so no page needs these requests.
     """
     headers = request.headers
     by_page = "origin" in headers or headers.get("sec-fetch-site", "none") != "none"

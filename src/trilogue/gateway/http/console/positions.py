@@ -1,0 +1,88 @@
+"""Where readers are in partitions, how far behind, and where a reset moves them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from trilogue.broker.topics.partition import Partition
+from trilogue.broker.topics.topic import Topic
+from trilogue.gateway.http.console.messages import parse_time
+from trilogue.gateway.http.console.request import ConsoleRequest, parse_number
+from trilogue.gateway.http.request_limits import HttpError
+from trilogue.gateway.kafka.offsets.list_offsets import find_timestamp
+
+EARLIEST, LATEST, AT_TIME, AT_OFFSET = "earliest", "latest", "time", "offset"
+TARGETS: Final = (EARLIEST, LATEST, AT_TIME, AT_OFFSET)
+ROWS_MAX: Final = 1_000  # partitions on one page
+
+Places = Mapping[int, tuple[Topic, int]]  # topic and number, by partition id
+
+
+class PositionRow(msgspec.Struct, frozen=True):
+    """The position of a reader in one partition; `end` and `lag` are -1 on another node."""
+
+    topic: str
+    number: int
+    offset: int
+    end: int
+    lag: int
+    reader: str = ""
+    detail: str = ""
+
+
+def measure_lag(partition: Partition, offset: int) -> int:
+    """Return how many offsets of a partition lie behind an offset; -1 on another node."""
+    if partition.is_remote:
+        return -1
+    plog = partition.log
+    return max(0, plog.high_watermark - max(offset, plog.start_offset))
+
+
+def describe_position(
+    topic: Topic, number: int, offset: int, *, reader: str = "", detail: str = ""
+) -> PositionRow:
+    """Return the row of one position."""
+    partition = topic.partitions[number]
+    end = -1 if partition.is_remote else partition.log.high_watermark
+    lag = measure_lag(partition, offset)
+    return PositionRow(str(topic.name), number, offset, end, lag, reader, detail)
+
+
+def sum_lag(rows: list[PositionRow]) -> int:
+    """Return the lag of all rows whose partitions are on this node."""
+    return sum(max(0, row.lag) for row in rows)
+
+
+async def find_reset_offset(request: ConsoleRequest, partition: Partition) -> int:
+    """Return where the form's reset moves a position in a partition; raises HttpError 400."""
+    fields, plog = request.fields, partition.log
+    target = fields.get("to", "")
+    if target == EARLIEST:
+        return plog.start_offset
+    if target == LATEST:
+        return plog.high_watermark
+    if target == AT_OFFSET:
+        offset = parse_number("at", fields.get("at", "").strip(), -1)
+        if offset < 0:
+            raise HttpError(400, "the offset is missing")
+        return min(max(offset, plog.start_offset), plog.high_watermark)
+    if target == AT_TIME:
+
+        async def in_executor(work: Any) -> Any:
+            return await asyncio.get_running_loop().run_in_executor(request.gateway.executor, work)
+
+        found = await find_timestamp(plog, parse_time(fields.get("at", "").strip()), in_executor)
+        return plog.high_watermark if found.offset < 0 else found.offset
+    raise HttpError(400, f"a reset goes to one of {', '.join(TARGETS)}")
+
+
+def choose_partitions(request: ConsoleRequest, topic: Topic) -> list[tuple[int, Partition]]:
+    """Return the partition that the form names, or all of them on this node."""
+    chosen = parse_number("partition", request.fields.get("partition", "").strip(), -1)
+    if chosen >= 0:
+        return [(chosen, request.find_partition(topic, chosen))]
+    return [(number, each) for number, each in enumerate(topic.partitions) if not each.is_remote]

@@ -1,0 +1,197 @@
+"""The bypass matrix, console: every page and form, for a principal without any ACL."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import quote
+
+import httpx
+import pytest
+
+from tests.gateway.http.console.rig import HOST, console_services, open_console
+from tests.gateway.kafka.rig import batch
+from tests.gateway.loop import on_loop
+from tests.gateway.pulsar.rig import Rig, settle
+from tests.security.bypass import ORDERS, SECRET, NoAcls, describe_state
+from trilogue.broker.access.client_access import ClientAccess
+from trilogue.broker.facts import CursorMove, Protocol
+from trilogue.gateway.http.console.app import CHANGES, PAGES
+
+SPELLINGS = ("orders", ORDERS, f"persistent://{ORDERS}", f"persistent://{ORDERS}-partition-0")
+OTHERS = (
+    "Orders",
+    "orders/",
+    "persistent://public/default/%6frders",
+    "../default/orders",
+    "a/b/c/d/e",
+)
+GROUP = "billing"
+WITHOUT_NAMES = {"/", "/topics", "/groups", "/subscriptions", "/tubemq-groups", "/transactions"}
+"""Pages that are lists: they leave out what the principal may not see."""
+FORMS = {
+    "/produce": {"name": "", "value": "x"},
+    "/group/reset": {"name": GROUP, "topic": "", "to": "earliest"},
+    "/subscription/reset": {"name": "analytics", "topic": "", "to": "earliest"},
+    "/tubemq-group/reset": {"name": GROUP, "topic": "", "to": "earliest"},
+}
+
+
+class Console(Rig):
+    """A node with the secret topic, its readers, and the console of a principal."""
+
+    async def prepare(self) -> httpx.AsyncClient:
+        self.acls = NoAcls()
+        topic = self.topic(f"persistent://{ORDERS}", 1)
+        topic.partitions[0].append(memoryview(batch(SECRET)), now_ms=self.now_ms)
+        partition_id = topic.partitions[0].partition_id
+        for protocol in (Protocol.KAFKA, Protocol.TUBEMQ):
+            self.broker.commit(protocol, GROUP, [CursorMove(partition_id, 1, -1, "")])
+        self.broker.subscriptions.create(partition_id, "analytics", 1, None)
+        await settle()
+        services = console_services(
+            self,
+            list_connections=lambda: {"kafka": [("198.51.100.7:1", "User:owner")]},
+            make_administration=lambda: pytest.fail("the users were listed"),
+        )
+        return open_console(services, ClientAccess(self.acls))
+
+    async def token(self, client: httpx.AsyncClient) -> str:
+        """The token of the principal's forms, from a page that it once could see."""
+        self.acls.is_open = True
+        page = await client.get("/console/produce", params={"name": ORDERS})
+        self.acls.is_open = False
+        return re.search(r'name="token" value="([0-9a-f]+)"', page.text)[1]
+
+
+def test_every_form_is_in_the_matrix():
+    assert {path for path, _ in CHANGES} == set(FORMS)
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+@pytest.mark.parametrize("path", [path for path, _ in PAGES])
+@on_loop
+async def test_a_page_without_rights_shows_nothing(path, name):
+    async with Console() as rig:
+        client = await rig.prepare()
+        before = describe_state(rig)[:-1]
+        query = f"name={quote(name)}&topic={quote(name)}&q=&to=earliest"
+        for parameters in (query, query.replace(quote(name), GROUP, 1)):
+            answer = await client.get(f"/console{path}?{parameters}")
+
+            assert answer.status_code == (200 if path in WITHOUT_NAMES else 403), answer.text
+            assert SECRET not in answer.content
+            if answer.status_code == 200:
+                assert ORDERS not in answer.text
+            for hidden in ("analytics", "198.51.100.7"):
+                assert hidden not in answer.text
+        assert describe_state(rig)[:-1] == before
+
+
+@pytest.mark.parametrize("path", sorted(WITHOUT_NAMES))
+@on_loop
+async def test_a_list_leaves_out_what_its_reader_may_not_see(path):
+    async with Console() as rig:
+        client = await rig.prepare()
+        hidden = await client.get(f"/console{path}")
+        rig.acls.is_open = True
+        shown = await client.get(f"/console{path}")
+
+        assert ORDERS not in hidden.text
+        assert f">{GROUP}<" not in hidden.text
+        if path == "/topics":
+            assert ORDERS in shown.text
+        if path.endswith("groups"):
+            assert f">{GROUP}<" in shown.text
+        if path == "/subscriptions":
+            assert "analytics" in shown.text
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+@pytest.mark.parametrize("path", FORMS)
+@on_loop
+async def test_a_form_without_rights_changes_nothing(path, name):
+    async with Console() as rig:
+        client = await rig.prepare()
+        token = await rig.token(client)
+        before = describe_state(rig)[:-1]
+        fields = {key: value or name for key, value in FORMS[path].items()}
+        answer = await client.post(f"/console{path}", data={**fields, "token": token})
+
+        assert answer.status_code == 403
+        assert describe_state(rig)[:-1] == before
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@on_loop
+async def test_no_other_spelling_leads_to_the_topic(name):
+    async with Console() as rig:
+        client = await rig.prepare()
+        for path in ("/topic", "/topic.json", "/messages", "/produce"):
+            answer = await client.get(f"/console{path}", params={"name": name})
+
+            assert answer.status_code in {400, 403, 404}
+            assert SECRET not in answer.content
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"origin": "http://evil.example"},
+        {"origin": "null"},
+        {"origin": "http://127.0.0.1:8081"},
+        {"sec-fetch-site": "cross-site"},
+        {"origin": HOST, "sec-fetch-site": "same-site"},
+        {},
+    ],
+)
+@pytest.mark.parametrize("path", FORMS)
+@on_loop
+async def test_a_form_of_another_site_changes_nothing(path, headers):
+    """Whatever the origin: without headers it is the token that is missing."""
+    async with Console() as rig:
+        client = await rig.prepare()
+        token = await rig.token(client) if headers else "0" * 64
+        rig.acls.is_open = True
+        before = describe_state(rig)[:-1]
+        fields = {key: value or ORDERS for key, value in FORMS[path].items()}
+        answer = await client.post(
+            f"/console{path}", data={**fields, "token": token}, headers=headers
+        )
+
+        assert answer.status_code == 403
+        assert describe_state(rig)[:-1] == before
+
+
+@pytest.mark.parametrize("path", FORMS)
+@on_loop
+async def test_an_own_form_with_rights_changes_something(path):
+    async with Console() as rig:
+        client = await rig.prepare()
+        token = await rig.token(client)
+        rig.acls.is_open = True
+        before = describe_state(rig)[:-1]
+        fields = {key: value or ORDERS for key, value in FORMS[path].items()}
+        answer = await client.post(
+            f"/console{path}",
+            data={**fields, "token": token},
+            headers={"origin": HOST, "sec-fetch-site": "same-origin"},
+        )
+        await settle()
+
+        assert answer.status_code == 303, answer.text
+        positions = rig.broker.committed_offsets
+        partition = rig.broker.cluster.find_topic(rig.name(f"persistent://{ORDERS}")).partitions[0]
+        moved = {
+            "/produce": describe_state(rig)[:-1] != before,
+            "/group/reset": positions.positions(Protocol.KAFKA, GROUP)[partition.partition_id].mark
+            == 0,
+            "/tubemq-group/reset": positions.positions(Protocol.TUBEMQ, GROUP)[
+                partition.partition_id
+            ].mark
+            == 0,
+            "/subscription/reset": rig.broker.subscriptions.find_cursor(
+                partition.partition_id, "analytics"
+            ).mark
+            == 0,
+        }
+        assert moved[path]

@@ -1,0 +1,223 @@
+"""The console over a real server, about what clients that we did not write have sent."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+
+import pulsar
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.gateway.http.console.page import ConsoleClient
+from tests.server import Server, start_server
+
+
+class Reading(pulsar.schema.Record):
+    sensor = pulsar.schema.String()
+    value = pulsar.schema.Integer()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with start_server(tmp_path_factory.mktemp("node") / "data") as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def console(server: Server) -> ConsoleClient:
+    return ConsoleClient(server.http)
+
+
+@pytest.fixture
+def topic(server: Server) -> str:
+    """A topic with 3 partitions and 300 messages of a Kafka producer."""
+    name = f"orders-{uuid.uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": server.kafka})
+    admin.create_topics([NewTopic(name, 3)])[name].result()
+    producer = Producer({"bootstrap.servers": server.kafka, "compression.type": "zstd"})
+    for number in range(300):
+        value = json.dumps({"number": number, "note": "<script>alert(1)</script>"})
+        producer.produce(name, value, f"key-{number}", headers={"trace": b"abc"})
+    producer.flush()
+    return name
+
+
+def commit(server: Server, group: str, *positions: TopicPartition) -> None:
+    config = {"bootstrap.servers": server.kafka, "group.id": group}
+    consumer = Consumer(config)
+    consumer.commit(offsets=list(positions), asynchronous=False)
+    consumer.close()
+
+
+def test_the_root_leads_to_the_console(console: ConsoleClient):
+    answer = console.client.get("/")
+
+    assert answer.url.path == "/console/"
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    assert "unsafe" not in answer.headers["content-security-policy"]
+    assert answer.headers["x-frame-options"] == "DENY"
+
+
+def test_topics_are_listed_and_searched(console: ConsoleClient, topic: str):
+    page = console.get("/topics", q=topic)
+    name = f"public/default/{topic}"
+
+    assert page.row(name)[1:3] == ["3", "300"]
+    described = console.follow(page, name)
+    assert [row[0] for row in described.rows if len(row) == 8][1:] == ["0", "1", "2"]
+    assert "retention.ms" in described.text
+
+
+def test_messages_of_a_kafka_producer_are_shown_as_text(console: ConsoleClient, topic: str):
+    page = console.get("/messages", name=topic, key="key-17", across="1")
+
+    found = [row for row in page.rows if row[2] == "key-17"]
+    assert len(found) == 1
+    assert '"number": 17' in found[0][3]
+    assert "<script>alert(1)</script>" in found[0][3]
+    assert "<script>alert" not in page.html
+    assert found[0][4] == "trace: abc"
+    assert "1 found among 300 messages, to the end" in page.text
+
+
+def test_messages_are_paged_in_both_directions(console: ConsoleClient, topic: str):
+    newest = console.get("/messages", name=topic, partition=0)
+    first = console.get("/messages", name=topic, partition=0, offset=0)
+    second = console.follow(first, "Newer")
+
+    offsets = [int(row[0].removesuffix("kafka")) for row in first.rows[1:] + second.rows[1:]]
+    assert offsets[:51] == list(range(51))
+    assert "Newer" not in newest.links
+    assert "Older" in newest.links
+    assert "Older" not in first.links
+
+
+def test_a_message_of_a_pulsar_producer_is_decoded_by_its_schema(
+    server: Server, console: ConsoleClient
+):
+    topic = f"sensors-{uuid.uuid4().hex[:8]}"
+    client = pulsar.Client(server.pulsar)
+    schema = pulsar.schema.AvroSchema(Reading)
+    producer = client.create_producer(topic, schema=schema)
+    consumer = client.subscribe(topic, "analytics", schema=schema)
+    for number in range(5):
+        producer.send(Reading(sensor="inside", value=number), partition_key=f"p{number}")
+    consumer.acknowledge(consumer.receive(10_000))
+    consumer.close()  # which sends the acknowledgement
+
+    page = console.get("/messages", name=topic)
+    assert '"value": 4' in page.rows[-1][3]
+    assert page.rows[-1][3].startswith("Avro, schema 0")
+    described = console.get("/topic", name=topic)
+    assert '"sensor"' in described.text
+    assert producer.producer_name() in described.text
+    listed = console.get("/subscriptions", q=topic)
+    assert listed.row("analytics")[3] == "4"
+    subscription = console.follow(listed, "analytics")
+    moved = console.send(subscription, "/subscription/reset", to="earliest")
+    assert moved.row("0")[4] == "5"
+    again = client.subscribe(topic, "analytics", schema=schema)
+    assert again.receive(10_000).value().value == 0
+    client.close()
+
+
+def test_a_group_that_lags_is_found_and_reset(server: Server, console: ConsoleClient, topic: str):
+    group = f"billing-{uuid.uuid4().hex[:8]}"
+    commit(server, group, TopicPartition(topic, 1, 7))
+    end = int(console.get("/topic", name=topic).row("1")[4])
+
+    listed = console.get("/groups", q=group)
+    assert listed.row(group)[5] == str(end - 7)
+    described = console.follow(listed, group)
+    assert described.row(f"public/default/{topic}")[2:5] == ["7", str(end), str(end - 7)]
+    fields = {"topic": f"public/default/{topic}", "partition": "1"}
+    moved = console.send(described, "/group/reset", to="offset", at="20", **fields)
+    assert moved.row(f"public/default/{topic}")[2] == "20"
+    consumer = Consumer({"bootstrap.servers": server.kafka, "group.id": group})
+    (position,) = consumer.committed([TopicPartition(topic, 1)], timeout=10)
+    assert position.offset == 20
+    consumer.close()
+
+
+def test_a_produced_message_is_read_by_a_client(server: Server, console: ConsoleClient, topic: str):
+    form = console.get("/produce", name=topic)
+    shown = console.send(
+        form, "/produce", key="by-hand", value="größe", headers="a: 1\nb: 2", partition="2"
+    )
+
+    assert shown.rows[-1][2] == "by-hand"
+    offset = int(shown.rows[-1][0].removesuffix("kafka"))
+    config = {"bootstrap.servers": server.kafka, "group.id": "reader"}
+    consumer = Consumer(config)
+    consumer.assign([TopicPartition(topic, 2, offset)])
+    message = consumer.poll(10)
+    assert (message.key(), message.value().decode()) == (b"by-hand", "größe")
+    assert message.headers() == [("a", b"1"), ("b", b"2")]
+    consumer.close()
+
+
+def test_the_figures_of_charts_move_with_the_messages(console: ConsoleClient, topic: str):
+    before = console.client.get("/console/topic.json", params={"name": topic}).json()
+    form = console.get("/produce", name=topic)
+    console.send(form, "/produce", value="one more")
+    after = console.client.get("/console/topic.json", params={"name": topic}).json()
+
+    assert after["counters"]["messages"] == before["counters"]["messages"] + 1
+    figures = console.client.get("/console/live.json").json()
+    assert figures["counters"]["trilogue_messages_total"] >= 301
+    assert figures["gauges"]["trilogue_connections"] > 0
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/nothing", 404),
+        ("/static/app.py", 404),
+        ("/static/%2e%2e%2fapp.py", 404),
+        ("/topic?name=missing", 404),
+        ("/topic?name=a/b", 400),
+        ("/topic?name=", 400),
+        ("/topic?name=non-persistent://public/default/x", 400),
+        ("/messages?name=TOPIC&partition=99", 404),
+        ("/messages?name=TOPIC&partition=-1", 400),
+        ("/messages?name=TOPIC&offset=x", 400),
+        ("/messages?name=TOPIC&time=tomorrow", 400),
+        ("/messages?name=TOPIC&text=" + "x" * 2_000, 400),
+        ("/messages?name=TOPIC&offset=999999999999", 200),
+        ("/group?name=missing", 404),
+        ("/tubemq-group?name=missing", 404),
+        ("/subscription?topic=TOPIC&name=missing", 404),
+        ("/connections", 200),
+        ("/transactions", 200),
+        ("/users", 200),
+        ("/", 200),
+    ],
+)
+def test_bad_input_gets_a_page_with_its_reason(
+    console: ConsoleClient, topic: str, path: str, status: int
+):
+    answer = console.client.get("/console" + path.replace("TOPIC", topic))
+
+    assert answer.status_code == status, answer.text
+    assert "<h1>" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        ({"partition": "9"}, 404),
+        ({"partition": "x"}, 400),
+        ({"headers": "no colon"}, 400),
+        ({"value": "x" * (1 << 20)}, 413),
+    ],
+)
+def test_bad_forms_are_refused(
+    console: ConsoleClient, topic: str, fields: dict[str, str], status: int
+):
+    form = console.get("/produce", name=topic)
+    page = console.send(form, "/produce", status, **fields)
+
+    assert "This did not work" in page.text
