@@ -32,6 +32,7 @@ FULL = (
     "tests/node/supervisor/test_moves.py",
     "tests/node/supervisor/test_node_transactions.py",
     "tests/node/cluster/test_cluster.py",
+    "tests/node/cluster/test_shared.py",
     "tests/node/supervisor/test_nodes.py",
     "tests/node/supervisor/test_shared_se",
     "tests/node/supervisor/test_tubemq_nodes.py",

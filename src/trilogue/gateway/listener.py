@@ -87,6 +87,7 @@ class Listener:
         self._sweeper: asyncio.Task[None]
         self._loop: asyncio.AbstractEventLoop
         self._retry: asyncio.TimerHandle | None = None
+        self._is_suspended = False
         self._paused_since_s: float | None = None
         self._paused_last_s = 0.0
         self._emptied = asyncio.Event()
@@ -170,6 +171,24 @@ class Listener:
             self._close_held(held)
         for task in list(self._half_open):
             task.cancel()
+
+    def suspend(self) -> None:
+        """Close all connections at once, and accept none until `resume`."""
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+        self._is_suspended = True
+        for listening in self._sockets:
+            self._loop.remove_reader(listening)
+        for task in list(self._half_open):
+            task.cancel()
+        for stream in list(self._streams):
+            stream.abort("connection.suspended")
+
+    def resume(self) -> None:
+        """Accept connections again, after `suspend`."""
+        self._is_suspended = False
+        self._resume_accepting()
 
     async def drain(self, deadline_s: float) -> bool:
         """Accept and read no more, answer what is in flight; False if that takes too long."""
@@ -305,7 +324,7 @@ class Listener:
 
     def _resume_accepting(self) -> None:
         self._retry = None
-        for listening in self._sockets:
+        for listening in () if self._is_suspended else self._sockets:
             self._loop.add_reader(listening, self._accept, listening)
 
     # ---- connections

@@ -47,3 +47,6 @@ class Committer(Protocol):
 
     def close(self) -> int | None:
         """Finish the write under way and stop; return its result if `on_done` will not get it."""
+
+    def write_last(self, file: File, data: memoryview, offset: int) -> int:
+        """Make a window durable after `close`, at once; return 0 or an errno."""

@@ -19,6 +19,7 @@ from trilogue.meta.postgres_schema import (
     create_cluster,
     fetch_state,
 )
+from trilogue.meta.shared_journal import SharedJournal, prepare
 from trilogue.meta.state import StateChange, apply_change
 from trilogue.meta.tables import group_writes
 
@@ -37,6 +38,7 @@ class Opening(msgspec.Struct, frozen=True):
     cluster_id: bytes | None
     owners: Sequence[int]
     new_cluster_id: Callable[[], bytes]
+    after_epoch: int | None = None  # with ack=shared: the epoch of its windows that is over
 
     async def begin(self, connection: Connection) -> tuple[StateChange, int]:
         """Return the durable state with the node's new epoch, and the number of the change."""
@@ -49,6 +51,12 @@ class Opening(msgspec.Struct, frozen=True):
                         f"{self.cluster_id.hex()}"
                     )
                 await create_cluster(connection, self.new_cluster_id(), self.owners)
+            await prepare(connection)
+        await self._check_journal(connection)
+        if self.after_epoch is not None:
+            await SharedJournal.open(
+                connection, self.node_id, after_epoch=self.after_epoch, home=self.home
+            )
         async with connection.transaction(isolation="read_committed"):
             found = await connection.fetchval(LOCK_CLUSTER)
             if self.cluster_id not in {None, found}:
@@ -59,10 +67,25 @@ class Opening(msgspec.Struct, frozen=True):
             await self._check_home(connection)
             return await self._begin_epoch(connection)
 
+    async def _check_journal(self, connection: Connection) -> None:
+        """Refuse a node whose journal is where this process would not look for it."""
+        query = "SELECT {} FROM {} WHERE node_id = $1"
+        is_local = await connection.fetchval(query.format("1", "writers"), self.node_id)
+        is_shared = await connection.fetchval(query.format("1", "shared_journals"), self.node_id)
+        if self.after_epoch is None and is_shared:
+            raise WrongCluster(
+                f"the journal of node {self.node_id} is in PostgreSQL: set ack=shared"
+            )
+        if self.after_epoch is not None and is_local and not is_shared:
+            raise WrongCluster(
+                f"the journal of node {self.node_id} is in a directory: ack=shared is for nodes "
+                "that were started with it from the beginning"
+            )
+
     async def _check_home(self, connection: Connection) -> None:
         query = "SELECT home FROM writers WHERE node_id = $1"
         home = await connection.fetchval(query, self.node_id)
-        if home not in {None, self.home}:
+        if self.after_epoch is None and home not in {None, self.home}:
             raise WrongCluster(
                 f"node {self.node_id} has its journal in another folder: each node needs a node "
                 "id of its own"
@@ -79,7 +102,8 @@ class Opening(msgspec.Struct, frozen=True):
         await connection.execute("INSERT INTO changes VALUES ($1, $2)", made.version, record)
         number: int = await connection.fetchval(
             "INSERT INTO writers VALUES ($1, $2, $3, 1, $4) ON CONFLICT (node_id) DO UPDATE SET "
-            "node_epoch = $3, number = writers.number + 1, version = $4 RETURNING number",
+            "home = $2, node_epoch = $3, number = writers.number + 1, version = $4 "
+            "RETURNING number",
             self.node_id,
             self.home,
             state.node_epoch,

@@ -89,12 +89,12 @@ from trilogue.node.settings.table import (
 from trilogue.node.storage import ALONE, NodePlace, Storage, open_storage, wall_clock_ms
 from trilogue.node.stored_permissions import move_permissions
 from trilogue.node.tubemq_access import make_authentication
+from trilogue.node.versions import open_versions
 
 if TYPE_CHECKING:
     from trilogue.gateway.http.app import Health, State
     from trilogue.gateway.http.listener import HttpListener
     from trilogue.gateway.tls import TlsContexts
-    from trilogue.node.followed_versions import AppliedVersions
 
 log = logging.getLogger(__name__)
 
@@ -181,6 +181,10 @@ class Node:
                 await move_permissions(self.storage.broker, self.metadata_writer.write)
                 await self._load_users()
             await self._open_listeners(plans)
+            if self.storage.shared is not None:
+                from trilogue.node.cluster.lease_guard import LeaseGuard
+
+                self.add_work(LeaseGuard(self.storage.shared, self.listeners).run())
             if self.place.has_others:
                 await self._register()
         except BaseException:
@@ -239,7 +243,7 @@ class Node:
         self._manifests = ManifestWriter(self.storage, self._publisher)
         is_publisher = self.place.cluster is not None or self.storage.meta.state.owns(0)
         self._manifests.is_publisher = is_publisher
-        versions = self._open_versions() if self.place.has_others else None
+        versions = open_versions(self.storage, self._stack) if self.place.has_others else None
         self.metadata_writer = MetadataWriter(self.storage, self._manifests, versions)
         grace_s = settings.seconds("segments.grace")
         self.retired = RetiredFiles(self.storage, monotonic=time.monotonic, grace_s=grace_s)
@@ -275,6 +279,7 @@ class Node:
             bytes_per_second=settings.number("flush.rate"),
             room=self.merging.room_for_flush,
             on_flushed=self.maintenance.wake,
+            store=self.maintenance.store,
         )
         self._stack.push_async_callback(self._stop_background)
         works: list[Coroutine[object, object, None]] = [
@@ -301,21 +306,6 @@ class Node:
         self._tasks += [asyncio.create_task(self._guarded(work)) for work in works]
         self._maintaining = asyncio.create_task(self._guarded(self.maintenance.run()))
         self._tasks.append(self._maintaining)
-
-    def _open_versions(self) -> AppliedVersions:
-        if self.place.cluster is not None:
-            from trilogue.meta.postgres import PostgresMeta
-            from trilogue.node.cluster.versions import ClusterVersions
-
-            assert isinstance(self.storage.meta, PostgresMeta)
-            return ClusterVersions(self.storage.meta)
-        from trilogue.node.followed_versions import FollowedVersions
-
-        versions = FollowedVersions(
-            self.storage.directory.path / "nodes" / "versions", self.place.node_id
-        )
-        self._stack.callback(versions.close)
-        return versions
 
     def _plan_maintenance(self) -> None:
         """Set up merges and compaction, in a helper process of low priority."""
@@ -380,6 +370,8 @@ class Node:
             published=lambda: self._manifests.generation,
         )
         self.retired.remove_object = self.objects.remove_object
+        if storage.shared is not None:
+            self.maintenance.store = self.objects.store
         self.maintenance.planners.insert(0, self.objects)  # its jobs are short
 
     def add_work(self, work: Coroutine[object, object, None]) -> None:

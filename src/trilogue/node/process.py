@@ -129,6 +129,12 @@ async def _serve(
     loop = asyncio.get_running_loop()
     signals.install(loop)
     place = place if supervision is None else supervision.place
+    if place is not None and place.cluster is not None and place.cluster.shared is not None:
+        from trilogue.node.cluster.waiting import wait_for_lease
+
+        place = await wait_for_lease(place, Path(settings.text("data")), signals.stop)
+        if place is None:
+            return 0
     node = Node(settings) if place is None else Node(settings, place=place)
     loop.set_exception_handler(lambda _, context: _handle_uncaught(node.fail, context))
     await node.start()

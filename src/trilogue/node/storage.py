@@ -19,6 +19,7 @@ from concurrent.futures import Executor
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
@@ -52,6 +53,9 @@ from trilogue.node.errors import StartError
 from trilogue.node.measurements import Histogram
 from trilogue.node.settings.objects import reach_of
 from trilogue.node.settings.table import Settings
+
+if TYPE_CHECKING:
+    from trilogue.node.cluster.shared_committer import SharedCommitter
 
 log = logging.getLogger(__name__)
 
@@ -105,6 +109,7 @@ class Storage(msgspec.Struct, frozen=True):
     place: NodePlace = ALONE
     reach: Reach | None = None  # how jobs reach object storage, if configured
     objects: ObjectCache | None = None  # this process's cache of it
+    shared: SharedCommitter | None = None  # with `ack=shared`
 
     @property
     def fence(self) -> Fence:
@@ -183,18 +188,21 @@ def _open(
     fs = OsFileSystem()
     directory = _open_directory(fs, path, place, settings.number("journal.file-size"))
     stack.callback(directory.close)
+    last = stack.enter_context(ExitStack())  # closed after meta: others may serve as this node then
     meta = _open_meta(fs, directory, place, on_failed)
     stack.callback(meta.close)
+    shared = None
+    if place.cluster is not None and place.cluster.shared is not None:
+        shared = _open_shared(
+            fs, directory, place.cluster, meta.state, loop=loop, on_failed=on_failed, last=last
+        )
     broker = _broker(settings, meta, loop, now_ms)
     broker.cluster.ownership.has_own_segments = place.cluster is not None
     broker.restore_snapshot(meta.snapshots())
     ownership = broker.cluster.ownership
-    reach = objects = None
-    if settings.text("objects.url"):
-        part = f"node-{place.node_id}" if place.cluster is not None else ""
-        reach = reach_of(settings, meta.state.cluster_id, part)
-        objects = reach.cache(settings.number("objects.cache-size"))
-    committer = MeasuredCommitter(thread_committer(loop), time.monotonic)
+    reach = _find_objects(settings, meta.state.cluster_id, place)
+    objects = None if reach is None else reach.cache(settings.number("objects.cache-size"))
+    committer = MeasuredCommitter(shared or thread_committer(loop), time.monotonic)
     engine = Log.open(
         directory,
         owned_manifest(meta.manifest(), ownership),
@@ -233,7 +241,33 @@ def _open(
         place,
         reach,
         objects,
+        shared,
     )
+
+
+def _find_objects(settings: Settings, cluster_id: bytes, place: NodePlace) -> Reach | None:
+    if not settings.text("objects.url"):
+        return None
+    part = f"node-{place.node_id}" if place.cluster is not None else ""
+    return reach_of(settings, cluster_id, part)
+
+
+def _open_shared(
+    fs: OsFileSystem,
+    directory: DataDirectory,
+    cluster: ClusterPlace,
+    state: MetaState,
+    *,
+    loop: asyncio.AbstractEventLoop,
+    on_failed: OnFailed,
+    last: ExitStack,
+) -> SharedCommitter:
+    from trilogue.node.cluster.opening import open_shared_journal, restore_journal
+
+    shared = open_shared_journal(cluster, state, loop, on_failed)
+    last.callback(shared.end)
+    restore_journal(fs, directory, cluster, state, shared.epoch)
+    return shared
 
 
 def _open_meta(
@@ -411,3 +445,7 @@ class MeasuredCommitter:
     def close(self) -> int | None:
         """Close the committer."""
         return self._inner.close()
+
+    def write_last(self, file: File, data: memoryview, offset: int) -> int:
+        """Write a window after `close`."""
+        return self._inner.write_last(file, data, offset)

@@ -114,6 +114,10 @@ class NativeCommitter:
         result: int = self._result
         return result
 
+    def write_last(self, file: File, data: memoryview, offset: int) -> int:
+        """Write a window after `close`, and return 0 or an errno."""
+        return commit_now(file, data, offset)
+
 
 class PythonCommitter:
     """Commits in an ordinary thread, through the `File` port: works everywhere."""
@@ -161,6 +165,10 @@ class PythonCommitter:
         self._busy = False
         return self._result
 
+    def write_last(self, file: File, data: memoryview, offset: int) -> int:
+        """Write a window after `close`, and return 0 or an errno."""
+        return commit_now(file, data, offset)
+
 
 class InlineCommitter:
     """Commits in `submit` and reports in the next loop iteration: no threads, for tests."""
@@ -189,6 +197,10 @@ class InlineCommitter:
         """Return the result that has not been reported yet, if any."""
         result, self._pending = self._pending, None
         return result
+
+    def write_last(self, file: File, data: memoryview, offset: int) -> int:
+        """Write a window after `close`, and return 0 or an errno."""
+        return commit_now(file, data, offset)
 
 
 def commit_now(file: File, data: memoryview, offset: int) -> int:

@@ -44,6 +44,7 @@ _FILE_CHECKED_FROM: Final = 12
 #     append time, entries, facts, where facts begin, 0
 _FRAME: Final = Struct(">IIBBHIQQIIQIIII")
 _CHECKED_FROM: Final = 8
+_LENGTH_AT: Final = 12
 _SEQUENCE_AT: Final = 16
 _WORD: Final = Struct(">I")
 
@@ -217,6 +218,11 @@ def sequence_at(data: memoryview, position: int) -> int | None:
     if position + FRAME_HEADER > len(data) or _WORD.unpack_from(data, position)[0] != FRAME_MAGIC:
         return None
     return int.from_bytes(data[position + _SEQUENCE_AT : position + _SEQUENCE_AT + 8], "big")
+
+
+def frame_length(data: memoryview, position: int) -> int:
+    """Return the length, without the padding, in the header of a frame that was just written."""
+    return int(_WORD.unpack_from(data, position + _LENGTH_AT)[0])
 
 
 def iter_frames(data: memoryview, header: FileHeader, position: int = BLOCK) -> Iterator[Frame]:

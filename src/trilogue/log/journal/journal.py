@@ -28,7 +28,6 @@ from typing import Final
 from trilogue.log.errors import DiskFull, FrameTooLarge, LogError, StorageFailed, TailFull
 from trilogue.log.files import BLOCK
 from trilogue.log.journal.append_buffer import AppendBuffer
-from trilogue.log.journal.commit import commit_now
 from trilogue.log.journal.files import JournalFile, JournalFiles, SealedFile
 from trilogue.log.journal.frame import (
     CLEAN,
@@ -451,7 +450,7 @@ class Journal:
         except OSError as error:
             self._fail(error.errno or 0)
             return False
-        self._done(commit_now(file.file, frame, file.position))
+        self._done(self._committer.write_last(file.file, frame, file.position))
         return True
 
 

@@ -29,12 +29,13 @@ from itertools import islice
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from trilogue.broker.facts import SnapshotRow
-from trilogue.log.errors import DiskFull
+from trilogue.log.errors import DiskFull, StorageUnavailable
 from trilogue.log.jobs import flush as jobs
 from trilogue.log.journal.files import SealedFile
-from trilogue.log.segments.segment_info import FlushJob, FlushResult, segment_name
+from trilogue.log.segments.segment_info import FlushJob, FlushResult, SegmentInfo, segment_name
 from trilogue.meta.errors import TooManyChanges
 from trilogue.meta.operations import (
     OPS_MAX,
@@ -64,6 +65,10 @@ BURST_S = 0.5
 FLUSH_LOOK_S = 0.01
 AHEAD = 3  # times the rate at which the journal file was filled: the least pace
 _MAY_PASS = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN}
+
+
+StoreSegment = Callable[[SegmentInfo], Awaitable[SegmentInfo]]
+"""Stores a segment where other machines can read it; returns it with its new location."""
 
 
 class FlushCounts(msgspec.Struct):
@@ -98,7 +103,8 @@ class Flusher:
     """Flushes sealed files, one job at a time, oldest first.
 
     `room` is awaited before each flush: it waits while there are too many unmerged segments.
-    `on_flushed` is called after each flush that wrote a segment.
+    `on_flushed` is called after each flush that wrote a segment. With `store` a segment counts only
+    when it is in object storage.
     """
 
     def __init__(
@@ -111,6 +117,7 @@ class Flusher:
         bytes_per_second: int,
         room: Callable[[], Awaitable[None]] = no_bound,
         on_flushed: Callable[[], object] = lambda: None,
+        store: StoreSegment | None = None,
     ) -> None:
         self.counts = FlushCounts()
         self._storage = storage
@@ -120,6 +127,7 @@ class Flusher:
         self._bytes_per_second = bytes_per_second
         self._room = room
         self._on_flushed = on_flushed
+        self._store = store
         self._cuts: deque[Cut] = deque()
         self._more = asyncio.Event()
         self._none = asyncio.Event()
@@ -224,7 +232,13 @@ class Flusher:
             cuts = [cut for cut, _ in zip(self._cuts, range(at_once), strict=False)]
             try:
                 await self._flush(cuts)
-            except (HelperDiedError, DiskFull, TooManyChanges, OSError) as error:
+            except (
+                HelperDiedError,
+                DiskFull,
+                StorageUnavailable,
+                TooManyChanges,
+                OSError,
+            ) as error:
                 if isinstance(error, OSError) and error.errno not in _MAY_PASS:
                     raise
                 self.counts.failures += 1
@@ -251,12 +265,21 @@ class Flusher:
                 result = await self._helper.run(jobs.run, job)
             else:  # facts only: nothing to sort
                 result = FlushResult(None, {}, job.last_sequence, 0, 0, 0)
+            if self._store is not None and result.segment is not None:
+                result = replace(result, segment=await self._store(result.segment))
             await self._record(job, result, cuts)
-        except (HelperDiedError, DiskFull, TooManyChanges):  # the next attempt has another name
+        except (
+            HelperDiedError,
+            DiskFull,
+            StorageUnavailable,
+            TooManyChanges,
+        ):  # the next attempt has another name
             with contextlib.suppress(OSError):
                 storage.fs.unlink(Path(job.segment_path))
             raise
         storage.log.apply_flush(result)
+        if storage.shared is not None:
+            storage.shared.flushed(result.last_sequence)
         self._manifests.changed()
         if result.segment is not None:
             self._on_flushed()

@@ -23,11 +23,13 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from trilogue.log.errors import CorruptLog, DiskFull, LogError, StorageFailed
 from trilogue.log.segments.segment_info import Swap, segment_name
 from trilogue.meta.errors import Fenced, MetaError
 from trilogue.meta.operations import DeleteSegment, Op, PutSegment, SegmentExists
+from trilogue.node.background.flush import StoreSegment
 from trilogue.node.background.helper import HelperDiedError
 from trilogue.node.background.manifests import ManifestWriter
 from trilogue.node.background.retired import RetiredFiles
@@ -81,6 +83,7 @@ class Maintenance:
         retry_s: Sequence[float] = RETRY_S,
     ) -> None:
         self.planners: list[Planner] = []
+        self.store: StoreSegment | None = None  # where segments count only in object storage
         self.counts: defaultdict[str, Counts] = defaultdict(Counts)
         self.at_work: frozenset[int] = frozenset()  # segments that the job under way reads
         self.doing = ""  # its kind
@@ -144,6 +147,8 @@ class Maintenance:
     async def swap(self, swap: Swap, ops: Sequence[Op] = ()) -> None:
         """Replace segments by others: in meta with `ops`, all or nothing, and then in the log."""
         storage = self._storage
+        if self.store is not None:
+            swap = await self._store_added(swap, self.store)
         gone = [storage.meta.state.segments.get(each) for each in swap.removed]
         commit: list[Op] = [DeleteSegment(each) for each in swap.removed]
         commit += [PutSegment(each) for each in (*swap.changed, *swap.added)]
@@ -163,6 +168,15 @@ class Maintenance:
             if segment is not None:
                 self._retired.leave(segment)
         self._manifests.changed()
+
+    async def _store_added(self, swap: Swap, store: StoreSegment) -> Swap:
+        """Store the new segments in object storage, all or none of which will count."""
+        try:
+            added = [each if each.store else await store(each) for each in swap.added]
+        except BaseException:
+            self._retired.discard(each.name for each in swap.added)
+            raise
+        return replace(swap, added=tuple(added))
 
     @contextlib.contextmanager
     def cleaning_up(self, segment_ids: Iterable[int]) -> Iterator[None]:

@@ -201,13 +201,39 @@ class ObjectMover:
             self._upload_failed(segment, error)
             return False
         self._uploading.succeeded()
-        self.counts.uploads += 1
-        self.counts.upload_bytes += segment.size
-        self.counts.upload_retries += result.retries
-        self.counts.upload_seconds += self._monotonic() - began
+        self._count_upload(segment, result, began)
         self._uploaded[segment.segment_id] = segment.name
         self._maintenance.wake()
         return True
+
+    async def store(self, segment: SegmentInfo) -> SegmentInfo:
+        """Upload a new segment before meta records it; return it with its location.
+
+        Raises StorageUnavailable, HelperDiedError: the segment does not count then.
+        """
+        self._begun.add(segment.name)
+        began = self._monotonic()
+        job = UploadJob(
+            self._reach,
+            str(self._storage.directory.segments),
+            replace(segment, partitions=EMPTY, hidden=()),
+        )
+        try:
+            result: UploadResult = await self._helper.run(uploads.run, job)
+        except BaseException:
+            self.counts.upload_failures += 1
+            self._leaving[segment.name] = self._monotonic() + self._grace_s
+            raise
+        self._count_upload(segment, result, began)
+        stored = replace(segment, store=STORE)
+        self._keep_copy(stored)
+        return stored
+
+    def _count_upload(self, segment: SegmentInfo, result: UploadResult, began_s: float) -> None:
+        self.counts.uploads += 1
+        self.counts.upload_bytes += segment.size
+        self.counts.upload_retries += result.retries
+        self.counts.upload_seconds += self._monotonic() - began_s
 
     def _upload_failed(self, segment: SegmentInfo, error: Exception) -> None:
         """Delay the next attempt, unless the segment is gone or its name is taken."""
@@ -290,6 +316,8 @@ class ObjectMover:
             rest_s = self._listing.failed()
             log.warning("objects.not_listed", extra={"reason": str(error), "again_in_s": rest_s})
             return
+        if self._storage.shared is not None:  # an orphan is one as long as this node is not fenced
+            await self._storage.meta.catch_up()
         self._is_listed = True
         if len(names) < LISTED_MAX:
             self._storage.log.check_segments(stored.difference(names))

@@ -57,6 +57,12 @@ def open_folder(fs: FileSystem, directory: DataDirectory) -> ClusterFolder:
     return folder
 
 
+def decode_home(text: bytes) -> bytes:
+    """Return the name of the directory in the text of the file; empty if there is none."""
+    found = _TEXT.fullmatch(text)
+    return bytes.fromhex(found[1].decode()) if found else b""
+
+
 def record_cluster(fs: FileSystem, directory: DataDirectory, folder: ClusterFolder) -> None:
     """Write the id of the cluster, durably."""
     write_small(fs, _path(directory), folder.encode())

@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib.util
 from urllib.parse import urlsplit
 
-from trilogue.node.cluster.place import ClusterPlace
+from trilogue.node.cluster.place import ClusterPlace, SharedPlace
 from trilogue.node.errors import WRONG_SETTING, StartError
+from trilogue.node.settings.cluster_table import ACK_SHARED
 from trilogue.node.settings.table import Settings
 from trilogue.node.storage import NodePlace
 
@@ -36,7 +37,11 @@ def cluster_place(settings: Settings, *, is_secured: bool) -> NodePlace:
             "access.* and tls.* at each node",
             WRONG_SETTING,
         )
+    shared = None
+    if settings.text("ack") == ACK_SHARED:
+        is_standby = settings.switch("cluster.standby")
+        shared = SharedPlace(settings.seconds("cluster.lease"), is_standby)
     size = settings.number("cluster.size")
     slots = max(settings.number("cluster.slots"), size)
     owners = tuple(slot % size + 1 for slot in range(slots))
-    return NodePlace(settings.number("cluster.node"), cluster=ClusterPlace(url, owners))
+    return NodePlace(settings.number("cluster.node"), cluster=ClusterPlace(url, owners, shared))

@@ -18,6 +18,7 @@ from trilogue.broker.settings.setting import Setting, list_values
 from trilogue.broker.settings.values import InvalidValue, Kind
 from trilogue.node.addresses import AddressError, parse_address
 from trilogue.node.settings.access import check_access
+from trilogue.node.settings.cluster import check_cluster
 from trilogue.node.settings.objects import check_objects
 from trilogue.node.settings.table import (
     ALL_LISTENERS,
@@ -147,6 +148,7 @@ def check_together(settings: Settings) -> None:
             "groups.consumer-session-timeout must be above groups.consumer-heartbeat"
         )
     check_objects(settings)
+    check_cluster(settings)
     check_access(settings)
     closed = {name for name in ALL_LISTENERS if settings.text(f"listen.{name}") == "off"}
     if closed == set(ALL_LISTENERS):

@@ -18,6 +18,7 @@ import msgspec
 from trilogue.broker.settings.setting import Setting
 from trilogue.broker.settings.values import Kind, Value
 from trilogue.node.settings.access_table import ACCESS
+from trilogue.node.settings.cluster_table import CLUSTER
 from trilogue.node.settings.groups import GROUPS
 from trilogue.node.settings.kafka import KAFKA
 from trilogue.node.settings.pulsar import PULSAR
@@ -39,7 +40,6 @@ SECURED_LISTENERS = (
 ALL_LISTENERS = (*LISTENERS, *SECURED_LISTENERS)
 
 NODES_MAX = 64
-CLUSTER_NODES_MAX = 1_000
 FLUSH_CHOICES = ("commit", "interval")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("text", "json")
@@ -81,42 +81,7 @@ TABLE: tuple[Setting, ...] = (
         "killed and started again.",
         minimum=1_000,
     ),
-    Setting(
-        "cluster.slots",
-        Kind.INTEGER,
-        "16",
-        "Into how many parts partitions and groups are divided when a directory is first served by "
-        "several nodes; fixed from then on, and at least the number of nodes.",
-        minimum=1,
-        maximum=4_096,
-    ),
-    Setting(
-        "cluster.url",
-        Kind.TEXT,
-        "",
-        "The database of a cluster on several machines, `postgresql://USER@HOST:PORT/DATABASE`: "
-        "its nodes have their metadata there, and each its journal and segments in a data "
-        "directory of its own. Needs the extra `postgres`; a password may be in PGPASSWORD or a "
-        "file named by PGPASSFILE.",
-        secret=True,
-    ),
-    Setting(
-        "cluster.node",
-        Kind.INTEGER,
-        "1",
-        "The number of this node in the cluster of `cluster.url`, 1 to `cluster.size`.",
-        minimum=1,
-        maximum=CLUSTER_NODES_MAX,
-    ),
-    Setting(
-        "cluster.size",
-        Kind.INTEGER,
-        "1",
-        "Over how many nodes a new cluster's partitions and groups are spread; read when the "
-        "cluster is created, by the first node that starts.",
-        minimum=1,
-        maximum=CLUSTER_NODES_MAX,
-    ),
+    *CLUSTER,
     Setting(
         "listen.kafka",
         Kind.ADDRESS,

@@ -1,0 +1,94 @@
+"""Leases of nodes in PostgreSQL: they say when a take-over may be tried, never that it succeeds.
+
+A node counts `renewals` up, several times in a lease. A watcher that sees a count unchanged for a
+whole lease, by its own monotonic clock and without an interruption, takes the lease as run out. No
+time of another machine is compared. Who may acknowledge is decided by the fence of
+shared_journal.py alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from trilogue.meta.postgres_connection import Connection
+
+RELEASED: Final = -1  # of renewals: the node has ended in order
+SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS node_leases (
+    node_id BIGINT PRIMARY KEY, epoch BIGINT NOT NULL, renewals BIGINT NOT NULL, home BYTEA NOT NULL
+)
+"""
+BEGIN: Final = """
+INSERT INTO node_leases VALUES ($1, $2, 0, $3)
+ON CONFLICT (node_id) DO UPDATE SET epoch = $2, renewals = 0, home = $3
+"""
+RENEW: Final = """
+UPDATE node_leases SET renewals = renewals + 1 WHERE node_id = $1 AND epoch = $2
+"""
+RELEASE: Final = """
+UPDATE node_leases SET renewals = -1 WHERE node_id = $1 AND epoch = $2
+"""
+READ: Final = "SELECT node_id, epoch, renewals, home FROM node_leases"
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """The lease of a node as it was read."""
+
+    node_id: int
+    epoch: int
+    renewals: int
+    home: bytes  # of the directory of its process
+
+
+async def begin(connection: Connection, node_id: int, epoch: int, home: bytes) -> None:
+    """Give a node's lease to the process that begins its epoch, in that transaction."""
+    await connection.execute(BEGIN, node_id, epoch, home)
+
+
+async def renew(connection: Connection, node_id: int, epoch: int) -> bool:
+    """Renew a lease; whether the node is still this process."""
+    return await connection.execute(RENEW, node_id, epoch) == "UPDATE 1"
+
+
+async def release(connection: Connection, node_id: int, epoch: int) -> None:
+    """Give a lease up: nobody has to wait until it runs out."""
+    await connection.execute(RELEASE, node_id, epoch)
+
+
+async def read_leases(connection: Connection) -> list[Lease]:
+    """Return the leases of all nodes that were started once."""
+    if await connection.fetchval("SELECT to_regclass($1)", "node_leases") is None:
+        return []
+    return [Lease(*row) for row in await connection.fetch(READ)]
+
+
+class LeaseWatch:
+    """What one watcher has seen of all leases."""
+
+    def __init__(self, lease_s: float, monotonic: Callable[[], float]) -> None:
+        self._lease_s = lease_s
+        self._monotonic = monotonic
+        self._seen: dict[int, tuple[int, int, float]] = {}  # epoch, renewals, since when
+
+    def reset(self) -> None:
+        """Forget everything: PostgreSQL was away, so nodes could not renew their leases."""
+        self._seen.clear()
+
+    def over(self, leases: list[Lease], home: bytes) -> list[Lease]:
+        """Return the leases that are over, given what was read now.
+
+        That of the watcher's own directory is over, since one process works on a directory.
+        """
+        now, found = self._monotonic(), []
+        for lease in leases:
+            epoch, renewals, since = self._seen.get(lease.node_id, (0, 0, now))
+            if (epoch, renewals) != (lease.epoch, lease.renewals):
+                self._seen[lease.node_id] = (lease.epoch, lease.renewals, now)
+                since = now
+            is_released = lease.renewals == RELEASED
+            if is_released or lease.home == home or now - since > self._lease_s:
+                found.append(lease)
+        return found

@@ -1,0 +1,300 @@
+"""The committer of a node with `ack=shared`: a window is durable when PostgreSQL has its row.
+
+```
+ loop ──submit()──► thread ──► the journal file (for the flush; nothing depends on it)
+   ▲                  │
+   │                  └──────► INSERT ... WHERE its epoch   one row: done
+   └──── done ◄───────┘            no answer: the same bytes again, until PostgreSQL is back
+                                   no row: taken over; nothing is acknowledged any more
+```
+
+The thread has an event loop and two connections: one for windows, one for the lease, for
+flushed-through and for emptying tables, so that these never wait for each other.
+
+A row has the number and the incarnation of the journal file, and the frame as it is in that file: a
+recovery writes the files again (window_recovery.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from trilogue.log.errors import StorageFailed
+from trilogue.log.files import BLOCK, File
+from trilogue.log.journal.frame import FileHeader, decode_file_header
+from trilogue.log.ports import Scheduler
+from trilogue.meta import leases
+from trilogue.meta.errors import Fenced
+from trilogue.meta.postgres_connection import Connection, connect, is_full, may_pass
+from trilogue.meta.shared_journal import SharedJournal
+from trilogue.node.cluster.window_recovery import encode_row
+
+log = logging.getLogger(__name__)
+
+RENEWALS: Final = 4  # in the time of a lease
+RECONNECT_S: Final = (0.05, 0.2, 0.5, 1.0)
+CLOSE_S: Final = 5.0
+START_S: Final = 10.0
+
+OnFailed = Callable[[Exception], None]
+
+
+class SharedCommitter:
+    """Commits windows in PostgreSQL, and keeps the lease of the node from the beginning."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        url: str,
+        *,
+        node_id: int,
+        epoch: int,
+        lease_s: float,
+        on_failed: OnFailed,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Start the thread; the process has begun this epoch of the node."""
+        self.node_id, self.epoch = node_id, epoch
+        self.lease_ends_s = monotonic() + lease_s
+        self._scheduler = scheduler
+        self._url = url
+        self._lease_s = lease_s
+        self._on_failed = on_failed
+        self._monotonic = monotonic
+        self._on_done: Callable[[int], None]
+        self._file: tuple[File | None, FileHeader | None] = (None, None)
+        self._journal: SharedJournal | None = None
+        self._lease_connection: Connection | None = None
+        self._warnings: list[str] = []
+        self._last = 0  # the last window that was acknowledged
+        self._flushed = self._recorded = 0
+        self._swap_due = False
+        self._busy = False
+        self._is_closing = False
+        self._result = 0
+        self._away_since: float | None = None
+        self._settled = threading.Event()
+        self._started = threading.Event()
+        self._loop: asyncio.AbstractEventLoop
+        self._ended: asyncio.Event
+        self._more: asyncio.Event
+        self._thread = threading.Thread(target=self._run, name="shared journal", daemon=True)
+        self._thread.start()
+        if not self._started.wait(START_S):
+            raise StorageFailed("the thread of the shared journal does not start")
+
+    # -- the loop's side -----------------------------------------------------------------------
+
+    def start(self, on_done: Callable[[int], None]) -> None:
+        """Store the callback."""
+        self._on_done = on_done
+
+    def submit(self, file: File, data: memoryview, offset: int) -> None:
+        """Commit a window."""
+        if self._busy or self._is_closing:
+            raise RuntimeError("one commit at a time")
+        self._busy = True
+        self._settled.clear()
+        self._loop.call_soon_threadsafe(self._begin, file, data, offset)
+
+    def close(self) -> int | None:
+        """Give the window under way a last chance; return its result if it is not reported."""
+        self._is_closing = True
+        if not self._busy:
+            return None
+        if not self._settled.wait(CLOSE_S):
+            self._result = errno.ETIMEDOUT  # may be stored, and is not acknowledged
+        self._busy = False
+        return self._result
+
+    def write_last(self, file: File, data: memoryview, offset: int) -> int:
+        """Commit a window after `close`, and return 0 or an errno."""
+        future = asyncio.run_coroutine_threadsafe(self._commit(file, data, offset), self._loop)
+        try:
+            return future.result(CLOSE_S)
+        except TimeoutError:
+            future.cancel()
+            return errno.ETIMEDOUT
+
+    def flushed(self, sequence: int) -> None:
+        """Note that all windows up to a sequence are in segments, which others can read."""
+        self._flushed = max(self._flushed, sequence)
+        with contextlib.suppress(RuntimeError):  # the thread has ended
+            self._loop.call_soon_threadsafe(self._more.set)
+
+    def end(self) -> None:
+        """Give the lease up and end the thread: everything else of the node is closed."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._ended.set)
+            self._loop.call_soon_threadsafe(self._more.set)
+            self._thread.join(CLOSE_S)
+
+    def _deliver(self, result: int) -> None:
+        if self._busy:
+            self._busy = False
+            self._on_done(result)
+
+    # -- the thread's side ---------------------------------------------------------------------
+
+    def _run(self) -> None:
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._ended, self._more = asyncio.Event(), asyncio.Event()
+        self._started.set()
+        await self._keep_lease()
+        await self._ended.wait()
+        journal = self._journal
+        if self._lease_connection is not None:
+            with contextlib.suppress(Exception):
+                await leases.release(self._lease_connection, self.node_id, self.epoch)
+        for each in (self._lease_connection, None if journal is None else journal.connection):
+            if each is not None:
+                with contextlib.suppress(Exception):
+                    await each.close(timeout=1.0)
+
+    def _report(self, error: Exception) -> None:
+        """Let the node end with an error."""
+        log.error("journal.shared_failed", extra={"reason": str(error)})
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._scheduler.call_soon_threadsafe(lambda: self._on_failed(error))
+
+    # windows
+
+    def _begin(self, file: File, data: memoryview, offset: int) -> None:
+        self._task = self._loop.create_task(self._work(file, data, offset))
+
+    async def _work(self, file: File, data: memoryview, offset: int) -> None:
+        self._result = result = await self._commit(file, data, offset)
+        self._settled.set()
+        with contextlib.suppress(RuntimeError):
+            self._scheduler.call_soon_threadsafe(lambda: self._deliver(result))
+
+    async def _commit(self, file: File, data: memoryview, offset: int) -> int:
+        """Write a window to the file and to PostgreSQL; return 0 or an errno."""
+        try:
+            file.pwrite(data, offset)
+            sequence, row = encode_row(self._header_of(file), data)
+        except OSError as error:
+            return error.errno or errno.EIO
+        try:
+            await self._write(sequence, row)
+        except Fenced as error:
+            self._report(error)
+            return errno.ESTALE
+        except Exception as error:  # whatever it was, nothing may be acked
+            log.exception("journal.window_failed", extra={"sequence": sequence})
+            self._report(error)
+            return errno.EIO
+        return 0
+
+    def _header_of(self, file: File) -> FileHeader:
+        known, header = self._file
+        if known is not file or header is None:
+            header = decode_file_header(memoryview(file.map())[:BLOCK])
+            if header is None:
+                raise OSError(errno.EIO, "the header of the journal file does not read")
+            self._file = file, header
+        return header
+
+    async def _write(self, sequence: int, row: bytes) -> None:
+        """Store a window: the same bytes again and again until the outcome is known."""
+        while True:
+            try:
+                journal = await self._connected()
+                self._warnings.clear()
+                await journal.write(sequence, row)
+                if self._warnings:  # durable here, but not on the synchronous standby
+                    raise ConnectionError(f"answered with a warning: {self._warnings}")
+            except Exception as error:
+                if self._is_closing or not (may_pass(error) or is_full(error)):
+                    raise
+                await self._wait_after(error)
+            else:
+                break
+        self._last = sequence
+        if self._away_since is not None:
+            away_s = round(self._monotonic() - self._away_since, 3)
+            log.info("journal.postgres_back", extra={"away_s": away_s})
+            self._away_since = None
+        if self._swap_due:
+            self._swap_due = False
+            journal.swap()
+
+    async def _connected(self) -> SharedJournal:
+        journal = self._journal
+        if journal is not None and not journal.connection.is_closed():
+            return journal
+        connection = await connect(self._url)
+        connection.add_log_listener(self._on_message)
+        if journal is None:
+            journal = SharedJournal(connection, self.node_id, self.epoch)
+        journal.connection = connection
+        try:
+            if self._last:
+                await journal.check_last(self._last)
+        except BaseException:
+            connection.terminate()
+            raise
+        self._journal = journal
+        return journal
+
+    async def _wait_after(self, error: Exception) -> None:
+        if self._journal is not None:
+            self._journal.connection.terminate()
+        now = self._monotonic()
+        if self._away_since is None:
+            self._away_since = now
+            log.warning("journal.postgres_away", extra={"reason": repr(error)})
+        away_s = now - self._away_since
+        await asyncio.sleep(next((each for each in RECONNECT_S if away_s < 4 * each), 1.0))
+
+    def _on_message(self, _connection: object, message: object) -> None:
+        if getattr(message, "severity_en", None) == "WARNING":
+            self._warnings.append(str(message))
+
+    # the lease
+
+    async def _keep_lease(self) -> None:
+        """Renew the lease until the end, and remove what is flushed."""
+        while not self._ended.is_set():
+            self._more.clear()
+            began = self._monotonic()
+            try:
+                await self._renew(began)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the node has no lease
+                if not (may_pass(error) or is_full(error)):
+                    self._report(error)
+                    return
+                if self._lease_connection is not None:
+                    self._lease_connection.terminate()
+                    self._lease_connection = None
+                log.debug("lease.not_renewed", extra={"reason": repr(error)})
+                await asyncio.sleep(RECONNECT_S[1])
+                continue
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._lease_s / RENEWALS):
+                    await self._more.wait()
+
+    async def _renew(self, began_s: float) -> None:
+        connection = self._lease_connection
+        if connection is None or connection.is_closed():
+            connection = self._lease_connection = await connect(self._url)
+        if not await leases.renew(connection, self.node_id, self.epoch):
+            raise Fenced(f"node {self.node_id} was taken over in epoch {self.epoch}")
+        self.lease_ends_s = began_s + self._lease_s
+        journal, flushed = self._journal, self._flushed
+        if flushed > self._recorded and journal is not None:
+            await journal.set_flushed_through(flushed, beside=connection)
+            await journal.drop_earlier(beside=connection)
+            if not self._swap_due:
+                self._swap_due = await journal.empty_other_half(beside=connection)
+            self._recorded = flushed
