@@ -86,6 +86,8 @@ def test_passwords_are_checked_and_the_acls_hold(secured):
     assert get(server, f"{TENANTS}/public", auth=("alice", PASSWORD)).status_code == 403
     for user, password in (("admin", "wrong"), ("mallory", PASSWORD), ("admin", ""), ("", "")):
         assert get(server, TENANTS, auth=(user, password)).status_code == 401
+    expired = {"authorization": "Bearer " + token("admin", exp=1)}
+    assert get(server, TENANTS, headers=expired).status_code == 401
 
     lines = [json.loads(line) for line in secured.audit.read_text().splitlines()]
     failed = [line for line in lines if line["event"] == "login.failed"]
