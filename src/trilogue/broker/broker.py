@@ -72,7 +72,8 @@ from trilogue.broker.producers.idempotence import Producers
 from trilogue.broker.promise import Promise
 from trilogue.broker.quotas import quotas
 from trilogue.broker.quotas.quotas import Quotas
-from trilogue.broker.schemas import topic_schemas
+from trilogue.broker.schemas import subjects, topic_schemas
+from trilogue.broker.schemas.subjects import Subjects
 from trilogue.broker.schemas.topic_schemas import SchemaRegistry
 from trilogue.broker.settings.broker_values import (
     BROKER_PREFIX,
@@ -166,6 +167,7 @@ class Broker:
         self.delegation_tokens = DelegationTokens(state.settings, self.users.tokens_from_ms)
         self._make_transactions(settings, timers, state.node_epoch)
         self.schemas = SchemaRegistry(state.settings, now_ms)
+        self.subjects = Subjects(state.settings, self.schemas, self.cluster, now_ms)
         self.cluster.deletion_ops += (self.schemas.deletion_ops, self.writers.deletion_ops)
         self._make_groups(
             settings, timers, new_member_suffix, decode_subscription, assignment_codec
@@ -294,7 +296,9 @@ class Broker:
             delegation_tokens.PREFIX: self.delegation_tokens.apply_setting,
             **dict.fromkeys(RULE_KEYS, self.rules.apply_setting),
             quotas.PREFIX: self.quotas.apply_setting,
-            topic_schemas.KEY: self.schemas.apply_setting,
+            **dict.fromkeys(topic_schemas.KEYS, self.schemas.apply_setting),
+            subjects.ID_KEY: self.subjects.apply_setting,
+            subjects.CONFIG_KEY: self.subjects.apply_setting,
             users.PREFIX: self.users.apply_setting,
         }
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 TUBEMQ_PATHS = ("/webapi.htm", "/broker.htm")  # of TubeMQ's master and its broker
 ACCESS_PATHS = "/trilogue/{rest:path}"
+REGISTRY_PATHS = "/schema-registry{rest:path}"
 CONSOLE_PATHS = ("/", "/console", "/console/{rest:path}")
 
 Apps = Mapping[str, "Callable[[], ASGIApp]"]  # by the path under which they are
@@ -71,6 +72,7 @@ async def collect_apps(
     administration = _administration_maker(settings, node.storage, metadata, gateway.now_ms)
     apps = {ACCESS_PATHS: _make_access_app(administration, access)}
     apps |= dict.fromkeys(CONSOLE_PATHS, _make_console_app(node, gateway, administration))
+    apps[REGISTRY_PATHS] = _make_registry_app(gateway)
     if node.tubemq is not None:
         token = await web_token(settings, node.storage, metadata)
         apps |= dict.fromkeys(TUBEMQ_PATHS, _make_tubemq_app(node.tubemq, token))
@@ -144,6 +146,17 @@ def _make_tubemq_app(gateway: TubeGateway, token: str) -> Callable[[], ASGIApp]:
         from trilogue.gateway.http.tubemq.routes import build_tubemq_app
 
         return build_tubemq_app(gateway, token)
+
+    return make
+
+
+def _make_registry_app(gateway: ProtocolGateway) -> Callable[[], ASGIApp]:
+    """Return what builds the app of the schema registry."""
+
+    def make() -> ASGIApp:
+        from trilogue.gateway.http.registry.routes import build_registry_app
+
+        return build_registry_app(gateway)
 
     return make
 

@@ -12,14 +12,13 @@ from trilogue.broker.metadata_change import MetadataChange
 from trilogue.broker.names import parse_kafka
 from trilogue.broker.schemas.compatibility import Definition
 from trilogue.broker.schemas.topic_schemas import (
-    KEY,
     SIZE_MAX,
     VERSIONS_MAX,
-    Schema,
     SchemaRegistry,
     check_reader_schema,
     check_schema,
 )
+from trilogue.broker.schemas.version_rows import TOPIC_KEY, Schema
 from trilogue.broker.topics.policies import CompatibilityStrategy
 from trilogue.broker.topics.topic import Topic
 from trilogue.log.errors import CorruptLog
@@ -54,7 +53,7 @@ class Room(ClusterRoom):
 
     @property
     def kept(self) -> list[str]:
-        return sorted(key for key in self.meta.state.settings if key.startswith(KEY))
+        return sorted(key for key in self.meta.state.settings if key.startswith(TOPIC_KEY))
 
     def again(self) -> SchemaRegistry:
         return SchemaRegistry(self.meta.state.settings, lambda: 888)
@@ -155,11 +154,11 @@ def test_schemas_go_with_their_topic():
     delete.apply()
     room.schemas.forget(topic)
 
-    assert room.kept == [f"{KEY}{other.topic_id.hex()}/0"]
+    assert room.kept == [f"{TOPIC_KEY}{other.topic_id.hex()}/0"]
     assert room.schemas.versions(topic) == []
     with pytest.raises(ConcurrentChange):
         room.carry_out(late)
-    assert room.kept == [f"{KEY}{other.topic_id.hex()}/0"]
+    assert room.kept == [f"{TOPIC_KEY}{other.topic_id.hex()}/0"]
 
 
 def test_a_topic_keeps_a_bounded_number_of_versions():
@@ -194,6 +193,6 @@ def test_a_reader_must_read_what_there_is():
 
 
 def test_unreadable_schema_in_meta_raises_corrupt_log():
-    for key, text in ((f"{KEY}00/0", "{"), (f"{KEY}xx/0", '{"kind":"AVRO"}'), (f"{KEY}00/", "{}")):
+    for key, text in ((f"{TOPIC_KEY}00/0", "{"), (f"{TOPIC_KEY}xx/0", '{"kind":"AVRO"}'), (f"{TOPIC_KEY}00/", "{}")):
         with pytest.raises(CorruptLog):
             SchemaRegistry({key: text}, lambda: 0)

@@ -37,7 +37,7 @@ from trilogue.broker.non_persistent.subscription import NonPersistentSubscriptio
 from trilogue.broker.producers.access_modes import NO_EPOCH, PartitionWriters, Writer
 from trilogue.broker.quotas.topic_rates import PartitionRates, update_rates
 from trilogue.broker.schemas.compatibility import Definition
-from trilogue.broker.schemas.topic_schemas import NumberedSchema, Schema
+from trilogue.broker.schemas.version_rows import NumberedSchema, Schema
 from trilogue.broker.topics.namespaces import Namespaces
 from trilogue.broker.topics.ownership import Ownership
 from trilogue.broker.topics.policies import DEFAULT_POLICIES, Policies

@@ -1,8 +1,7 @@
 """The schemas of topics: numbered versions from 0, immutable, stored with the topic.
 
-Each version is one setting in meta:
-
-    schemas/<topic id, hex>/<version>      {"kind", "data", "properties", "name", "time", "deleted"}
+Each version is one setting in meta (schemas/version_rows.py). The versions that the subject
+`<topic>-value` of the schema registry got before the topic existed are the first ones of the topic.
 
 Deleting a topic's schema adds a version marked as deleted; the versions before it are no longer
 valid and not shown, but their numbers are not reused, because messages on disk have them. All of
@@ -15,9 +14,6 @@ same time both take the next number; the second gets `ConcurrentChange` and deci
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
-
-import msgspec
 
 from trilogue.broker.errors import (
     ConcurrentChange,
@@ -26,40 +22,33 @@ from trilogue.broker.errors import (
     UnknownSchema,
 )
 from trilogue.broker.metadata_change import MetadataChange
+from trilogue.broker.names import TopicName, format_kafka
 from trilogue.broker.schemas.compatibility import (
     Definition,
     check_compatible,
     check_definition,
     is_same,
 )
+from trilogue.broker.schemas.version_rows import (
+    SUBJECT_KEY,
+    TOPIC_KEY,
+    NumberedSchema,
+    Schema,
+    VersionRows,
+    encode_row,
+    subject_owner,
+    topic_owner,
+    version_key,
+)
 from trilogue.broker.topics.policies import CompatibilityStrategy
 from trilogue.broker.topics.topic import Topic
-from trilogue.log.errors import CorruptLog
 from trilogue.meta.operations import DeleteSetting, Op, PutSetting, SettingIs, TopicIs
 
-KEY = "schemas/"
+KEYS = (TOPIC_KEY, SUBJECT_KEY)
+VALUE_SUFFIX = "-value"  # of the subject that is the schema of a topic's messages
 VERSIONS_MAX = 1_000  # of a topic, deletions included
 SIZE_MAX = 8 << 20  # of all versions of a topic
 NAME_MAX = 1_024
-
-
-class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One version. `time_ms` is when it was added."""
-
-    kind: str
-    data: bytes = b""
-    properties: dict[str, str] = {}
-    name: str = ""
-    time_ms: int = 0
-    deleted: bool = False
-
-    @property
-    def definition(self) -> Definition:
-        """The part that is compared."""
-        return Definition(self.kind, self.data, tuple(self.properties.items()))
-
-
-NumberedSchema: TypeAlias = tuple[int, Schema]  # with its version
 
 
 def check_schema(
@@ -108,27 +97,21 @@ class SchemaRegistry:
 
     def __init__(self, settings: Mapping[str, str], now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
-        self._versions: dict[bytes, dict[int, Schema]] = {}
+        self.rows = VersionRows()
         self._pending: dict[bytes, set[int]] = {}  # versions that are being recorded
         for key, text in settings.items():
-            if key.startswith(KEY):
+            if key.startswith(KEYS):
                 self.apply_setting(key, text)
 
     # -- versions
 
     def versions(self, topic: Topic) -> list[NumberedSchema]:
         """Return all versions, in order, with deletions and what they deleted."""
-        return sorted(self._versions.get(topic.topic_id, {}).items())
+        return self.rows.numbered(_owners(topic))
 
     def current(self, topic: Topic) -> list[NumberedSchema]:
         """Return the versions since the last deletion, in order."""
-        found: list[NumberedSchema] = []
-        for version, schema in self.versions(topic):
-            if schema.deleted:
-                found.clear()
-            else:
-                found.append((version, schema))
-        return found
+        return select_current(self.versions(topic))
 
     def newest(self, topic: Topic) -> NumberedSchema:
         """Return the newest version; UnknownSchema."""
@@ -146,8 +129,15 @@ class SchemaRegistry:
 
     def deletion_ops(self, topic: Topic) -> list[Op]:
         """Return the operations that delete a topic's versions, pending ones included."""
-        known = {*self._versions.get(topic.topic_id, {}), *self._pending.get(topic.topic_id, ())}
-        return [DeleteSetting(_key(topic, version)) for version in sorted(known)]
+        subject, owner = _owners(topic)
+        known = {*self.rows.rows(owner), *self._pending.get(topic.topic_id, ())}
+        return [
+            *(
+                DeleteSetting(version_key(subject, each))
+                for each in sorted(self.rows.rows(subject))
+            ),
+            *(DeleteSetting(version_key(owner, version)) for version in sorted(known)),
+        ]
 
     # -- changes
 
@@ -181,61 +171,51 @@ class SchemaRegistry:
 
         Messages written with one of them can no longer be decoded with it.
         """
-        name, row = topic.name, topic.row
         return MetadataChange(
             lambda: self.deletion_ops(topic),
-            (TopicIs(name.tenant, name.namespace, name.name, row.topic_id, row.epoch),),
+            (topic_is(topic),),
             lambda: self.forget(topic),
             on_conflict=ConcurrentChange("the topic was changed meanwhile"),
         )
 
     def forget(self, topic: Topic) -> None:
         """Remove the versions of a deleted topic."""
-        self._versions.pop(topic.topic_id, None)
+        for owner in _owners(topic):
+            self.rows.remove(owner)
 
     # -- inside
 
     def apply_setting(self, key: str, text: str | None) -> None:
         """Apply a version from meta; None: it was deleted."""
-        try:
-            topic_text, _, version_text = key.removeprefix(KEY).partition("/")
-            topic_id, version = bytes.fromhex(topic_text), int(version_text)
-            if text is not None:
-                self._load(topic_id, version, msgspec.json.decode(text, type=Schema))
-                return
-        except ValueError as error:
-            raise CorruptLog(f"what meta keeps of {key} cannot be read") from error
-        versions = self._versions.get(topic_id, {})
-        versions.pop(version, None)
-        if not versions:
-            self._versions.pop(topic_id, None)
+        self.rows.apply_setting(key, text)
 
     def _plan_next(self, topic: Topic, schema: Schema) -> MetadataChange[int]:
         there = self.versions(topic)
-        version = there[-1][0] + 1 if there else 0
-        text = msgspec.json.encode(schema).decode()
-        if len(there) >= VERSIONS_MAX:
-            raise InvalidSchema(f"a topic has at most {VERSIONS_MAX} versions of its schema")
-        if sum(_size(each) for _, each in there) + _size(schema) > SIZE_MAX:
-            raise InvalidSchema(f"all schemas of a topic have at most {SIZE_MAX} bytes")
+        version = next_version(there, schema)
+        subject, owner = _owners(topic)
 
         def apply() -> int:
-            self._load(topic.topic_id, version, schema)
+            self.rows.put(owner, version, schema)
             return version
 
-        key, name, row = _key(topic, version), topic.name, topic.row
+        key = version_key(owner, version)
         change = MetadataChange(
-            lambda: [PutSetting(key, text)],
+            lambda: [PutSetting(key, encode_row(schema))],
             (
                 SettingIs(key, None),
-                TopicIs(name.tenant, name.namespace, name.name, row.topic_id, row.epoch),
+                SettingIs(version_key(subject, version), None),
+                topic_is(topic),
             ),
             apply,
             on_conflict=ConcurrentChange("the topic or its schema was changed meanwhile"),
         )
+        self.watch(topic, version, change)
+        return change
+
+    def watch(self, topic: Topic, version: int, change: MetadataChange[int]) -> None:
+        """Count a version as pending until the change that adds it is settled."""
         self._pending.setdefault(topic.topic_id, set()).add(version)
         change.done.then(lambda _: self._settle(topic.topic_id, version))
-        return change
 
     def _settle(self, topic_id: bytes, version: int) -> None:
         pending = self._pending.get(topic_id, set())
@@ -243,14 +223,38 @@ class SchemaRegistry:
         if not pending:
             self._pending.pop(topic_id, None)
 
-    def _load(self, topic_id: bytes, version: int, schema: Schema) -> None:
-        self._versions.setdefault(topic_id, {})[version] = schema
+
+def select_current(versions: Sequence[NumberedSchema]) -> list[NumberedSchema]:
+    """Return the versions since the last deletion that were not deleted one by one."""
+    found: list[NumberedSchema] = []
+    for version, schema in versions:
+        if schema.deleted:
+            found.clear()
+        elif not schema.hidden:
+            found.append((version, schema))
+    return found
 
 
-def _key(topic: Topic, version: int) -> str:
-    return f"{KEY}{topic.topic_id.hex()}/{version}"
+def next_version(there: Sequence[NumberedSchema], schema: Schema) -> int:
+    """Return the number of a version beside those that exist; InvalidSchema: there are too many."""
+    if len(there) >= VERSIONS_MAX:
+        raise InvalidSchema(f"a topic has at most {VERSIONS_MAX} versions of its schema")
+    if sum(each.size for _, each in there) + schema.size > SIZE_MAX:
+        raise InvalidSchema(f"all schemas of a topic have at most {SIZE_MAX} bytes")
+    return there[-1][0] + 1 if there else 0
 
 
-def _size(schema: Schema) -> int:
-    pairs: Sequence[tuple[str, str]] = tuple(schema.properties.items())
-    return len(schema.data) + sum(len(key) + len(value) for key, value in pairs)
+def value_subject(name: TopicName) -> str:
+    """Return the subject that is the schema of a topic's messages."""
+    return format_kafka(name) + VALUE_SUFFIX
+
+
+def topic_is(topic: Topic) -> TopicIs:
+    """Return the precondition that a topic was not changed."""
+    name, row = topic.name, topic.row
+    return TopicIs(name.tenant, name.namespace, name.name, row.topic_id, row.epoch)
+
+
+def _owners(topic: Topic) -> tuple[str, str]:
+    """Return the owners of a topic's versions: its subject, from before it existed, and itself."""
+    return subject_owner(value_subject(topic.name)), topic_owner(topic.topic_id)

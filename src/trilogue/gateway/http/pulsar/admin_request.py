@@ -42,10 +42,10 @@ from trilogue.broker.topics.lookup import check_persistent, find_partition
 from trilogue.broker.topics.partition import Partition
 from trilogue.broker.topics.topic import Topic
 from trilogue.gateway.http.administration import AuthorizedRequest
+from trilogue.gateway.http.escaped_paths import SLASH
 from trilogue.gateway.http.request_limits import HttpError
 from trilogue.gateway.pulsar.gateway import PulsarGateway
 
-SLASH = "\0"  # stands for an escaped slash inside a part of a path
 T = TypeVar("T")
 
 

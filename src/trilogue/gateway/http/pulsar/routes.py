@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-import re
 from collections.abc import Awaitable, Callable
-from urllib.parse import unquote
 
 from msgspec.structs import replace
 from starlette.applications import Starlette
@@ -22,11 +20,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from trilogue.broker.access.authorizer import Operation, Resource, ResourceKind
 from trilogue.broker.errors import BrokerError, NotOwner
 from trilogue.broker.topics.lookup import is_coordinator_topic
+from trilogue.gateway.http.escaped_paths import keep_escaped_slashes
 from trilogue.gateway.http.pulsar import broker_stats
 from trilogue.gateway.http.pulsar import clusters as pulsar_clusters
 from trilogue.gateway.http.pulsar import namespaces as pulsar_namespaces
@@ -58,7 +57,6 @@ log = logging.getLogger(__name__)
 
 V1, V2, V3 = "/admin", "/admin/v2", "/admin/v3"
 PLACE, OLD_PLACE = "{tenant}/{namespace}", "{tenant}/{cluster}/{namespace}"
-ESCAPED_SLASH = re.compile("%2[fF]")
 BODY_LEFT = frozenset({408, 413})  # with these the body was not read to its end
 
 
@@ -88,18 +86,8 @@ def all_routes() -> list[AdminRoute]:
 
 
 def build_pulsar_app(gateway: PulsarGateway) -> ASGIApp:
-    """Return the application; it has no state of its own."""
-    app = _build(gateway)
-
-    async def with_slashes(scope: Scope, receive: Receive, send: Send) -> None:
-        """Accept `%2F` in a part of a path: names of subscriptions have it."""
-        raw = scope.get("raw_path") or b""
-        if b"%2f" in raw.lower() and b"%00" not in raw:
-            path = ESCAPED_SLASH.sub("%00", raw.decode("ascii", "replace"))
-            scope = {**scope, "path": unquote(path)}
-        await app(scope, receive, send)
-
-    return with_slashes
+    """Return the application; it has no state of its own. Names of subscriptions have slashes."""
+    return keep_escaped_slashes(_build(gateway))
 
 
 def _build(gateway: PulsarGateway) -> Starlette:

@@ -6,7 +6,7 @@ from trilogue.broker.access.authorizer import Operation
 from trilogue.broker.broker import Broker
 from trilogue.broker.errors import UnknownSchema
 from trilogue.broker.names import PulsarName
-from trilogue.broker.schemas.topic_schemas import NumberedSchema
+from trilogue.broker.schemas.version_rows import NumberedSchema
 from trilogue.gateway.pulsar.connection import PulsarConnection
 from trilogue.gateway.pulsar.errors import EXPECTED, code_of
 from trilogue.gateway.pulsar.metadata.lookup import parse_authorized

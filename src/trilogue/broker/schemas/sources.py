@@ -1,0 +1,172 @@
+"""Schemas as clients of the schema registry write them, and as topics have them.
+
+A source is a text in a language, with references to versions of other subjects. The topic has a
+definition that needs no others (schemas/compatibility.py):
+
+    AVRO        AVRO, with the types of references in place of their names
+    JSON        JSON with the property `schema.language`: a JSON Schema, references in "$defs"
+    PROTOBUF    PROTOBUF_NATIVE: the descriptors of the file and of those that it imports
+
+The definition of a Pulsar client becomes a source in the same way: JSON and PROTOBUF with Avro
+definitions are AVRO. Other types of schemas have no source.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from trilogue.broker.errors import InvalidSchema
+from trilogue.broker.schemas.compatibility import AVRO_LIKE, DEPTH_MAX, Definition
+
+AVRO, JSON, PROTOBUF = "AVRO", "JSON", "PROTOBUF"
+LANGUAGES: Final = (JSON, PROTOBUF, AVRO)
+REFERENCES_MAX: Final = 100  # of one schema
+NESTED_MAX: Final = 16  # references of references
+
+
+class Reference(msgspec.Struct, frozen=True):
+    """The name by which a schema names a version of another subject."""
+
+    name: str
+    subject: str
+    version: int
+
+
+class SchemaSource(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A schema as its author wrote it."""
+
+    text: str
+    language: str = AVRO
+    references: tuple[Reference, ...] = ()
+
+    @property
+    def identity(self) -> SchemaSource:
+        """The source without differences that do not matter: the spaces of JSON."""
+        if self.language == PROTOBUF:
+            return self
+        try:
+            text = json.dumps(json.loads(self.text), separators=(",", ":"), ensure_ascii=False)
+        except (ValueError, RecursionError):
+            return self
+        return msgspec.structs.replace(self, text=text)
+
+
+Resolved = Mapping[str, Definition]  # what the references of a schema name
+
+
+def make_definition(source: SchemaSource, resolved: Resolved) -> Definition:
+    """Return the definition of a source; InvalidSchema."""
+    if source.language == AVRO:
+        return Definition(AVRO, _inline_avro(source.text, resolved))
+    raise InvalidSchema(f"{source.language[:40]} is no language of schemas")
+
+
+def find_source(definition: Definition) -> SchemaSource | None:
+    """Return the source of a topic's definition; None: no language has it."""
+    if definition.kind in AVRO_LIKE:
+        return SchemaSource(definition.data.decode(errors="replace"))
+    return None
+
+
+def parse_json(text: str) -> Any:
+    """Return the value of JSON; InvalidSchema."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidSchema("a schema that is no JSON") from error
+
+
+def _inline_avro(text: str, resolved: Resolved) -> bytes:
+    """Return an Avro definition with the types of references at the first place of their names."""
+    found = parse_json(text)
+    if not resolved:
+        return text.encode()
+    types: dict[str, Any] = {}
+    for definition in resolved.values():
+        _collect_types(json.loads(definition.data), "", types, 0)
+    inlined = _Inliner(types).walk(found, "", 0)
+    return json.dumps(inlined, separators=(",", ":")).encode()
+
+
+def _collect_types(schema: Any, space: str, types: dict[str, Any], depth: int) -> None:
+    """Add the named types of a definition, by their full names."""
+    if depth > DEPTH_MAX:
+        raise InvalidSchema(f"a schema of more than {DEPTH_MAX} types within types")
+    if isinstance(schema, list):
+        for each in schema:
+            _collect_types(each, space, types, depth + 1)
+        return
+    if not isinstance(schema, dict):
+        return
+    if schema.get("type") in _NAMED and isinstance(schema.get("name"), str):
+        space = _space_of(schema, space)
+        types.setdefault(_full_name(schema["name"], space), {**schema, "namespace": space})
+    for key in ("type", "items", "values"):
+        _collect_types(schema.get(key), space, types, depth + 1)
+    for field in schema.get("fields") or ():
+        if isinstance(field, dict):
+            _collect_types(field.get("type"), space, types, depth + 1)
+
+
+class _Inliner:
+    """Replaces the first use of each referenced type by its definition."""
+
+    def __init__(self, types: dict[str, Any]) -> None:
+        self._types = types
+        self._defined: set[str] = set()
+
+    def walk(self, schema: Any, space: str, depth: int) -> Any:
+        """Return a schema with the definitions in place."""
+        if depth > DEPTH_MAX:
+            raise InvalidSchema(f"a schema of more than {DEPTH_MAX} types within types")
+        if isinstance(schema, str):
+            return self._walk_name(schema, space, depth)
+        if isinstance(schema, list):
+            return [self.walk(each, space, depth + 1) for each in schema]
+        return self._walk_object(schema, space, depth) if isinstance(schema, dict) else schema
+
+    def _walk_name(self, text: str, space: str, depth: int) -> Any:
+        for name in (_full_name(text, space), text):
+            if name in self._defined:
+                return name
+            if name in self._types:
+                return self.walk(self._types[name], "", depth + 1)
+        return text
+
+    def _walk_object(self, schema: dict[str, Any], space: str, depth: int) -> Any:
+        made = dict(schema)
+        if schema.get("type") in _NAMED and isinstance(schema.get("name"), str):
+            space = _space_of(schema, space)
+            name = _full_name(schema["name"], space)
+            if name in self._defined:
+                return name
+            self._defined.add(name)
+        elif "type" in schema:
+            made["type"] = self.walk(schema["type"], space, depth + 1)
+        for key in ("items", "values"):
+            if key in schema:
+                made[key] = self.walk(schema[key], space, depth + 1)
+        if isinstance(schema.get("fields"), list):
+            made["fields"] = [self._walk_field(each, space, depth) for each in schema["fields"]]
+        return made
+
+    def _walk_field(self, field: Any, space: str, depth: int) -> Any:
+        if not isinstance(field, dict) or "type" not in field:
+            return field
+        return {**field, "type": self.walk(field["type"], space, depth + 1)}
+
+
+_NAMED: Final = ("record", "error", "enum", "fixed")
+
+
+def _space_of(schema: Mapping[str, Any], space: str) -> str:
+    """Return the namespace of a named type."""
+    return schema["name"].rpartition(".")[0] or str(schema.get("namespace", space) or "")
+
+
+def _full_name(name: str, space: str) -> str:
+    return name if "." in name or not space else f"{space}.{name}"

@@ -1,0 +1,1 @@
+"""The API of Confluent's schema registry over the schemas of the broker."""

@@ -1,0 +1,273 @@
+"""Subjects and their versions: registering, looking up, listing and deleting."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from trilogue.broker.access.authorizer import Operation
+from trilogue.broker.errors import ConcurrentChange, IncompatibleSchema
+from trilogue.broker.schemas.compatibility import Definition, check_compatible, check_definition
+from trilogue.broker.schemas.sources import AVRO, SchemaSource, make_definition
+from trilogue.broker.schemas.subjects import SubjectVersion
+from trilogue.broker.topics.policies import CompatibilityStrategy
+from trilogue.gateway.http.administration import ATTEMPTS
+from trilogue.gateway.http.registry.config import check_writable, find_strategy
+from trilogue.gateway.http.registry.registry_request import (
+    INCOMPATIBLE,
+    REFERENCE_EXISTS,
+    SCHEMA_NOT_FOUND,
+    SUBJECT_NOT_SOFT_DELETED,
+    SUBJECT_SOFT_DELETED,
+    VERSION_NOT_SOFT_DELETED,
+    VERSION_SOFT_DELETED,
+    RegistryError,
+    RegistryRequest,
+    RegistryRoute,
+    Scope,
+)
+from trilogue.gateway.schema_checks import run_check
+
+
+def routes() -> list[RegistryRoute]:
+    """Return the routes below /subjects and /compatibility."""
+    describe, subject = Operation.DESCRIBE, "/subjects/{subject}"
+    one, tried = subject + "/versions/{version}", "/compatibility" + subject + "/versions"
+    rows: list[tuple[str, str, Any, Operation]] = [
+        ("POST", subject, look_up, describe),
+        ("DELETE", subject, delete_subject, Operation.DELETE),
+        ("GET", subject + "/versions", list_versions, describe),
+        ("POST", subject + "/versions", register, Operation.WRITE),
+        ("GET", one, get_version, describe),
+        ("DELETE", one, delete_version, Operation.DELETE),
+        ("GET", one + "/schema", get_version_text, describe),
+        ("GET", one + "/referencedby", list_referrers, describe),
+        ("POST", tried, test_all, describe),
+        ("POST", tried + "/{version}", test_one, describe),
+    ]
+    return [
+        RegistryRoute("GET", "/subjects", list_subjects, describe, Scope.LISTED),
+        *(RegistryRoute(*row, Scope.SUBJECT) for row in rows),
+    ]
+
+
+# ---- reading
+
+
+def list_subjects(request: RegistryRequest) -> object:
+    """Return the names of subjects."""
+    subjects, prefix = request.broker.subjects, request.text("subjectPrefix")
+    deleted, only = request.flag("deleted"), request.flag("deletedOnly")
+    found = []
+    for name in sorted(subjects.names()):
+        if not name.startswith(prefix) or not request.can_see_subject(name):
+            continue
+        versions = subjects.versions(subjects.find(name), deleted=deleted or only)
+        if versions and not (only and any(not each.is_deleted for each in versions)):
+            found.append(name)
+    return request.page(found)
+
+
+def list_versions(request: RegistryRequest) -> object:
+    """Return the numbers of the versions of a subject."""
+    only = request.flag("deletedOnly")
+    found = request.subject_versions(deleted=only or request.flag("deleted"))
+    return request.page([each.number for each in found if each.is_deleted or not only])
+
+
+async def get_version(request: RegistryRequest) -> object:
+    """Return one version."""
+    return await _describe(request, request.subject_version(deleted=request.flag("deleted")))
+
+
+def get_version_text(request: RegistryRequest) -> object:
+    """Return the schema of one version, and nothing else."""
+    found = request.subject_version(deleted=request.flag("deleted"))
+    return encode_text(request.broker.subjects.source(found))
+
+
+def list_referrers(request: RegistryRequest) -> object:
+    """Return the ids of the schemas that reference one version."""
+    found = request.subject_version()
+    return request.broker.subjects.referrers(request.subject.name, [found.number])
+
+
+async def look_up(request: RegistryRequest) -> object:
+    """Return the version of a subject that has a schema."""
+    wanted = request.source()
+    for each in request.subject_versions(deleted=request.flag("deleted")):
+        if request.broker.subjects.source(each).identity == wanted.identity:
+            return await _describe(request, each)
+    raise RegistryError(SCHEMA_NOT_FOUND, "Schema not found")
+
+
+async def _describe(request: RegistryRequest, version: SubjectVersion) -> dict[str, Any]:
+    subjects, subject = request.broker.subjects, request.subject
+    if not version.schema.schema_id:
+        await request.number_versions(subjects.versions(subject, deleted=True))
+    source = subjects.source(version)
+    return {
+        "subject": subject.name,
+        "version": version.number,
+        "id": subjects.find_id(source),
+        **describe_source(source),
+    }
+
+
+def describe_source(source: SchemaSource) -> dict[str, Any]:
+    """Return the fields of a schema; its type only if it is not AVRO."""
+    fields: dict[str, Any] = {"schema": source.text}
+    if source.language != AVRO:
+        fields["schemaType"] = source.language
+    if source.references:
+        fields["references"] = source.references
+    return fields
+
+
+def encode_text(source: SchemaSource) -> bytes:
+    """Return the schema as the reply of /schema."""
+    return source.text.encode()
+
+
+# ---- registering
+
+
+async def register(request: RegistryRequest) -> object:
+    """Add a schema to a subject; return its id."""
+    source = request.source()
+    for _ in range(ATTEMPTS):
+        subject, subjects = request.subject, request.broker.subjects
+        known = subjects.versions(subject)
+        for each in known:
+            if subjects.source(each).identity == source.identity:
+                await request.number_versions(known)
+                return {"id": subjects.find_id(source)}
+        check_writable(request, subject.name)
+        definition = make_definition(source, subjects.resolve(source.references))
+        await _check(request, definition, known, find_strategy(request, subject.name))
+        try:
+            change = subjects.plan_register(subject, source, definition, known)
+            await request.gateway.write_metadata(change)
+        except ConcurrentChange:
+            continue
+        return {"id": change.done.result()}
+    raise ConcurrentChange("the subject changes too often")
+
+
+async def _check(
+    request: RegistryRequest,
+    definition: Definition,
+    known: list[SubjectVersion],
+    strategy: CompatibilityStrategy,
+) -> None:
+    try:
+        await run_check(
+            request.gateway,
+            definition,
+            partial(
+                _check_definition, definition, [each.schema.definition for each in known], strategy
+            ),
+        )
+    except IncompatibleSchema as error:
+        raise RegistryError(
+            INCOMPATIBLE,
+            "Schema being registered is incompatible with an earlier schema for subject "
+            f'"{request.params["subject"]}", details: [{error}]',
+        ) from error
+
+
+def _check_definition(
+    definition: Definition, olds: list[Definition], strategy: CompatibilityStrategy
+) -> None:
+    check_definition(definition)
+    check_compatible(definition, olds, strategy)
+
+
+async def test_all(request: RegistryRequest) -> object:
+    """Return whether a schema could be registered."""
+    return await _test(request, request.broker.subjects.versions(request.subject))
+
+
+async def test_one(request: RegistryRequest) -> object:
+    """Return whether a schema is compatible with one version."""
+    return await _test(request, [request.subject_version()])
+
+
+async def _test(request: RegistryRequest, known: list[SubjectVersion]) -> object:
+    source, subjects = request.source(), request.broker.subjects
+    definition = make_definition(source, subjects.resolve(source.references))
+    strategy = find_strategy(request, request.subject.name)
+    messages: list[str] = []
+    try:
+        await _check(request, definition, known, strategy)
+    except RegistryError as error:
+        messages.append(str(error))
+    result: dict[str, Any] = {"is_compatible": not messages}
+    return {**result, "messages": messages} if request.flag("verbose") else result
+
+
+# ---- deleting
+
+
+async def delete_subject(request: RegistryRequest) -> object:
+    """Delete all versions of a subject, or remove them, and return their numbers."""
+    check_writable(request, request.params["subject"])
+    every = request.subject_versions(deleted=True)
+    name, subjects = request.subject.name, request.broker.subjects
+    left = [each for each in every if not each.is_deleted]
+    if request.flag("permanent"):
+        if left:
+            raise RegistryError(
+                SUBJECT_NOT_SOFT_DELETED,
+                f"Subject '{name}' was not deleted first before being permanently deleted",
+            )
+        await request.commit_change(
+            lambda: subjects.plan_remove(
+                request.subject, subjects.versions(request.subject, deleted=True)
+            )
+        )
+        return [each.number for each in every]
+    if not left:
+        raise RegistryError(
+            SUBJECT_SOFT_DELETED,
+            f"Subject '{name}' was soft deleted. Set permanent=true to delete permanently",
+        )
+    _check_referrers(request, left)
+    await request.commit_change(lambda: subjects.plan_hide(subjects.versions(request.subject)))
+    return [each.number for each in left]
+
+
+async def delete_version(request: RegistryRequest) -> object:
+    """Delete one version, or remove it, and return its number."""
+    check_writable(request, request.params["subject"])
+    is_permanent, subjects = request.flag("permanent"), request.broker.subjects
+    found = request.subject_version(deleted=True)
+    if is_permanent and not found.is_deleted:
+        raise RegistryError(
+            VERSION_NOT_SOFT_DELETED,
+            f"Subject '{request.subject.name}' Version {found.number} was not deleted first "
+            "before being permanently deleted",
+        )
+    if is_permanent:
+        await request.commit_change(lambda: subjects.plan_remove(request.subject, [found]))
+        return found.number
+    if request.params["version"] in {"latest", "-1"}:
+        found = request.subject_version()
+    if found.is_deleted:
+        raise RegistryError(
+            VERSION_SOFT_DELETED,
+            f"Subject '{request.subject.name}' Version {found.number} was soft deleted. "
+            "Set permanent=true to delete permanently",
+        )
+    _check_referrers(request, [found])
+    await request.commit_change(lambda: subjects.plan_hide([found]))
+    return found.number
+
+
+def _check_referrers(request: RegistryRequest, versions: list[SubjectVersion]) -> None:
+    name, numbers = request.subject.name, [each.number for each in versions]
+    if request.broker.subjects.referrers(name, numbers):
+        raise RegistryError(
+            REFERENCE_EXISTS,
+            f"One or more references exist to the schema {{subject={name},version={numbers}}}.",
+        )

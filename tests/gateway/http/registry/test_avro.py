@@ -1,0 +1,188 @@
+"""Avro schemas of PyPI's confluent-kafka, registered with a server in a process of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pulsar
+import pytest
+from confluent_kafka import DeserializingConsumer, Producer
+from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+from confluent_kafka.schema_registry.error import SchemaRegistryError
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+from tests.gateway.http.admin_client import Admin
+from tests.server import start_server
+
+ORDER = json.dumps(
+    {
+        "type": "record",
+        "name": "Order",
+        "namespace": "shop",
+        "fields": [{"name": "number", "type": "int"}],
+    }
+)
+
+
+def widen(text: str, name: str, **field: object) -> str:
+    """Return a record with one more field."""
+    record = json.loads(text)
+    record["fields"].append({"name": name, "type": "string", **field})
+    return json.dumps(record)
+
+
+@pytest.fixture(scope="module")
+def registry(admin: Admin) -> Iterator[SchemaRegistryClient]:
+    with SchemaRegistryClient({"url": f"{admin.server.http}/schema-registry"}) as client:
+        yield client
+
+
+def code_of(problem: pytest.ExceptionInfo[SchemaRegistryError]) -> tuple[int, int]:
+    return problem.value.http_status_code, problem.value.error_code
+
+
+def test_messages_written_with_a_registered_schema_are_read_with_it(admin: Admin, registry):
+    topic, written = "orders", {"number": 5}
+    serialize = AvroSerializer(registry, ORDER)
+    producer = Producer({"bootstrap.servers": admin.server.kafka})
+    producer.produce(topic, serialize(written, SerializationContext(topic, MessageField.VALUE)))
+    producer.flush(20)
+    consumer = DeserializingConsumer(
+        {
+            "bootstrap.servers": admin.server.kafka,
+            "group.id": "readers",
+            "auto.offset.reset": "earliest",
+            "value.deserializer": AvroDeserializer(registry),
+        }
+    )
+    consumer.subscribe([topic])
+    message = consumer.poll(20)
+    consumer.close()
+
+    assert message is not None
+    assert message.value() == written
+    assert registry.get_latest_version("orders-value").version == 1
+
+
+def test_a_schema_is_seen_by_both_protocols(admin: Admin, registry):
+    name = admin.namespace("both")
+    topic = f"persistent://{name}/t"
+    client = pulsar.Client(admin.server.pulsar)
+
+    class Order(pulsar.schema.Record):
+        number = pulsar.schema.Integer(required=True)
+
+    producer = client.create_producer(topic, schema=pulsar.schema.AvroSchema(Order))
+    client.close()
+    subject = f"{name}/t-value"
+    added = registry.get_latest_version(subject)
+    wider = widen(added.schema.schema_str, "note", default="")
+    registry.register_schema(subject, Schema(wider, "AVRO"))
+
+    assert producer is not None
+    assert added.version == 1
+    assert registry.get_versions(subject) == [1, 2]
+    found = admin.get(f"schemas/{name}/t/schema")
+    assert (found["version"], json.loads(found["data"])) == (1, json.loads(wider))
+
+
+def test_versions_of_a_subject_become_those_of_its_topic(admin: Admin, registry):
+    registry.register_schema("later-value", Schema(ORDER, "AVRO"))
+    admin.do("PUT", "persistent/public/default/later")
+
+    assert json.loads(admin.get("schemas/public/default/later/schema")["data"]) == json.loads(ORDER)
+    assert registry.register_schema("later-value", Schema(widen(ORDER, "n", default=""))) > 0
+    assert registry.get_versions("later-value") == [1, 2]
+    assert admin.get("schemas/public/default/later/schema")["version"] == 1
+
+
+def test_the_same_schema_has_one_id(registry):
+    first = registry.register_schema("one-value", Schema(ORDER, "AVRO"))
+    spaced = json.dumps(json.loads(ORDER), indent=2)
+
+    assert registry.register_schema("com.acme.Order", Schema(spaced, "AVRO")) == first
+    assert json.loads(registry.get_schema(first).schema_str) == json.loads(ORDER)
+
+
+def test_an_incompatible_schema_is_refused(registry):
+    registry.register_schema("strict-value", Schema(ORDER, "AVRO"))
+    wider = Schema(widen(ORDER, "note"), "AVRO")
+
+    assert not registry.test_compatibility("strict-value", wider)
+    with pytest.raises(SchemaRegistryError) as problem:
+        registry.register_schema("strict-value", wider)
+    assert code_of(problem) == (409, 409)
+    registry.set_compatibility("strict-value", "FORWARD")
+    assert registry.register_schema("strict-value", wider)
+
+
+def test_references_are_resolved(admin: Admin, registry):
+    registry.register_schema("shop.Order", Schema(ORDER, "AVRO"))
+    basket = {"type": "record", "name": "Basket", "fields": [{"name": "o", "type": "shop.Order"}]}
+    references = [SchemaReference("shop.Order", "shop.Order", 1)]
+    text = json.dumps(basket)
+    schema_id = registry.register_schema("baskets-value", Schema(text, "AVRO", references))
+
+    assert registry.get_schema(schema_id).references == references
+    with pytest.raises(SchemaRegistryError) as problem:
+        registry.delete_version("shop.Order", 1)
+    assert code_of(problem) == (422, 42206)
+    admin.do("PUT", "persistent/public/default/baskets")
+    seen = json.loads(admin.get("schemas/public/default/baskets/schema")["data"])
+    assert seen["fields"][0]["type"]["fields"] == json.loads(ORDER)["fields"]
+
+
+def test_deleted_versions_are_hidden_until_they_are_removed(registry):
+    subject = "going-value"
+    first = registry.register_schema(subject, Schema(ORDER, "AVRO"))
+    registry.register_schema(subject, Schema(widen(ORDER, "note", default=""), "AVRO"))
+
+    assert registry.delete_version(subject, 2) == 2
+    assert registry.get_versions(subject) == [1]
+    assert registry.delete_subject(subject) == [1]
+    with pytest.raises(SchemaRegistryError) as problem:
+        registry.get_versions(subject)
+    assert code_of(problem) == (404, 40401)
+    assert registry.get_versions(subject, deleted=True) == [1, 2]
+    assert json.loads(registry.get_schema(first).schema_str) == json.loads(ORDER)
+    assert registry.delete_subject(subject, permanent=True) == [1, 2]
+    assert subject not in registry.get_subjects(deleted=True)
+
+
+@pytest.mark.parametrize(
+    ("call", "codes"),
+    [
+        (lambda registry: registry.get_latest_version("absent"), (404, 40401)),
+        (lambda registry: registry.get_schema(99_999), (404, 40403)),
+        (lambda registry: registry.get_version("known-value", 7), (404, 40402)),
+        (lambda registry: registry.get_version("known-value", "x"), (422, 42202)),
+        (lambda registry: registry.register_schema("known-value", Schema("{", "AVRO")), (422, 42201)),
+        (lambda registry: registry.set_compatibility("known-value", "SOME"), (422, 42203)),
+        (lambda registry: registry.get_compatibility("known-value"), (404, 40408)),
+        (lambda registry: registry.delete_subject("known-value", permanent=True), (404, 40405)),
+    ],
+)  # fmt: skip
+def test_errors_have_the_codes_of_the_real_registry(registry, call, codes):
+    registry.register_schema("known-value", Schema(ORDER, "AVRO"))
+    with pytest.raises(SchemaRegistryError) as problem:
+        call(registry)
+
+    assert code_of(problem) == codes
+
+
+def test_schemas_and_configuration_survive_a_kill(tmp_path):
+    with start_server(tmp_path / "data") as server:
+        url = f"{server.http}/schema-registry"
+        with SchemaRegistryClient({"url": url}) as client:
+            before = client.register_schema("kept-value", Schema(ORDER, "AVRO"))
+            client.set_compatibility("kept-value", "FULL")
+        server.kill9()
+    with start_server(tmp_path / "data") as server:
+        url = f"{server.http}/schema-registry"
+        with SchemaRegistryClient({"url": url}) as client:
+            assert json.loads(client.get_schema(before).schema_str) == json.loads(ORDER)
+            assert client.get_compatibility("kept-value") == "FULL"
+            other = client.register_schema("kept-value", Schema(widen(ORDER, "n", default="")))
+            assert other > before
