@@ -39,6 +39,7 @@ MAKERS: dict[str, Maker] = {
     "pulsar-policies-refused": administration.refused,
     "pulsar-policies-without-effect": administration.without_effect,
     "pulsar-paths": administration.paths,
+    "registry-routes": administration.registry_routes,
     "tubemq-methods": tubemq.methods,
     "tubemq-errors": tubemq.errors,
     "tubemq-web": tubemq_web.methods,

@@ -8,6 +8,8 @@ from tools.docs.blocks import table
 from trilogue.broker.topics.policies import POLICIES, Policy
 from trilogue.gateway.http.pulsar.policies import NAMESPACE_PATHS, TOPIC_PATHS
 from trilogue.gateway.http.pulsar.routes import OLD_PLACE, all_routes
+from trilogue.gateway.http.registry import routes as registry
+from trilogue.gateway.http.registry.registry_request import Scope
 
 
 def policies() -> str:
@@ -57,3 +59,18 @@ def _paths() -> Iterator[tuple[object, ...]]:
             found.setdefault((row.path, access), []).append(row.methods)
     for (path, access), methods in found.items():
         yield " ".join(methods), f"`{path}`", access
+
+
+def registry_routes() -> str:
+    """One row for each path of the schema registry."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for row in registry.all_routes():
+        access = {
+            Scope.SUBJECT: f"{row.operation.value} on the topic of the subject",
+            Scope.CLUSTER: f"{row.operation.value} on cluster",
+            Scope.LISTED: f"{row.operation.value} on the topic of each subject in the reply",
+            Scope.NOTHING: "none",
+        }[row.scope]
+        found.setdefault((row.path, access), []).append(row.method)
+    rows = ((" ".join(methods), f"`{path}`", access) for (path, access), methods in found.items())
+    return table(("methods", "path", "access"), rows)

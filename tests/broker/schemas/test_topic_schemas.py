@@ -18,7 +18,7 @@ from trilogue.broker.schemas.topic_schemas import (
     check_reader_schema,
     check_schema,
 )
-from trilogue.broker.schemas.version_rows import TOPIC_KEY, Schema
+from trilogue.broker.schemas.version_rows import TOPIC_KEY, Schema, topic_owner
 from trilogue.broker.topics.policies import CompatibilityStrategy
 from trilogue.broker.topics.topic import Topic
 from trilogue.log.errors import CorruptLog
@@ -165,7 +165,9 @@ def test_a_topic_keeps_a_bounded_number_of_versions():
     room = Room()
     topic = room.topic()
     for number in range(VERSIONS_MAX):
-        room.schemas._load(topic.topic_id, number, Schema("AVRO", avro(f"R{number}").data))
+        room.schemas.rows.put(
+            topic_owner(topic.topic_id), number, Schema("AVRO", avro(f"R{number}").data)
+        )
 
     with pytest.raises(InvalidSchema, match=str(VERSIONS_MAX)):
         room.schemas.plan_delete(topic)
@@ -193,6 +195,10 @@ def test_a_reader_must_read_what_there_is():
 
 
 def test_unreadable_schema_in_meta_raises_corrupt_log():
-    for key, text in ((f"{TOPIC_KEY}00/0", "{"), (f"{TOPIC_KEY}xx/0", '{"kind":"AVRO"}'), (f"{TOPIC_KEY}00/", "{}")):
+    for key, text in (
+        (f"{TOPIC_KEY}00/0", "{"),
+        (f"{TOPIC_KEY}xx/0", '{"kind":"AVRO"}'),
+        (f"{TOPIC_KEY}00/", "{}"),
+    ):
         with pytest.raises(CorruptLog):
             SchemaRegistry({key: text}, lambda: 0)

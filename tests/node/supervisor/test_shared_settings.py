@@ -189,3 +189,19 @@ def test_a_schema_is_that_of_a_topic_at_every_owner_of_its_partitions(server: Se
             client.create_producer("typed-partition-3", schema=pulsar.schema.StringSchema())
     finally:
         client.close()
+
+
+def test_a_subject_that_one_node_registers_is_known_at_the_others(server: Server):
+    listed = json.loads(run_trilogue("nodes", "list", "--json", "--server", server.kafka).stdout)
+    urls = [f"http://{node['doors']['http']}/schema-registry" for node in listed]
+    body = {"schema": '"string"'}
+    ids = [
+        httpx.post(f"{url}/subjects/s{number}/versions", json=body, timeout=WAIT_S).json()
+        for number, url in enumerate(urls)
+    ]
+
+    assert ids == [{"id": 1}] * len(urls)
+    for url in urls:
+        names = [f"s{number}" for number in range(len(urls))]
+        assert httpx.get(f"{url}/subjects", timeout=WAIT_S).json() == names
+        assert httpx.get(f"{url}/schemas/ids/1", timeout=WAIT_S).json() == body

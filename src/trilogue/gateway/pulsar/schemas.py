@@ -3,29 +3,33 @@
 A producer's schema becomes a version of its topic's schema unless it is one already. The version
 is 8 bytes, big-endian, in PRODUCER_SUCCESS and in the metadata of messages. A consumer's schema is
 only checked, except on a topic that has no messages, producers or other consumers yet: there it
-becomes the first version. Compatibility is decided in broker/schemas/topic_schemas.py.
+becomes the first version. Compatibility is decided in broker/schemas/topic_schemas.py; long
+definitions are compared in the executor.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from trilogue.broker.errors import ConcurrentChange, IncompatibleSchema
 from trilogue.broker.names import TopicName
-from trilogue.broker.schemas.compatibility import Definition
+from trilogue.broker.schemas.compatibility import Definition, is_slow_to_check
 from trilogue.broker.schemas.topic_schemas import check_reader_schema, check_schema
 from trilogue.broker.topics.partition import Partition
 from trilogue.broker.topics.policies import CompatibilityStrategy
 from trilogue.broker.topics.topic import Topic
+from trilogue.gateway.dependencies import ProtocolGateway
 from trilogue.gateway.pulsar.services import PulsarServices
-from trilogue.gateway.schema_checks import run_check
 from trilogue.wire.pulsar.pulsar_pb2 import (
     CommandProducer,
     CommandSubscribe,
     Schema,
 )
 
+T = TypeVar("T")
 NO_VERSION = b""
 TRIES = 20  # of adding a schema, while other requests add schemas to the same topic
 
@@ -178,3 +182,10 @@ async def find_or_add_schema(
         except ConcurrentChange:
             continue
     raise ConcurrentChange("the schema of the topic changes too often")
+
+
+async def run_check(gateway: ProtocolGateway, definition: Definition, work: Callable[[], T]) -> T:
+    """Run work on a definition, in the executor if the definition is long."""
+    if is_slow_to_check(definition):
+        return await asyncio.get_running_loop().run_in_executor(gateway.executor, work)
+    return work()

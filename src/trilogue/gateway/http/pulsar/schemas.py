@@ -33,8 +33,7 @@ from trilogue.broker.topics.lookup import check_persistent
 from trilogue.broker.topics.policies import CompatibilityStrategy
 from trilogue.broker.topics.topic import Topic
 from trilogue.gateway.http.pulsar.admin_request import AdminRequest, AdminRoute, encode_reply
-from trilogue.gateway.pulsar.schemas import find_or_add_schema
-from trilogue.gateway.schema_checks import run_check
+from trilogue.gateway.pulsar.schemas import find_or_add_schema, run_check
 
 NOT_FOUND = "Schema not found"
 NO_VERSION = -1

@@ -26,7 +26,7 @@ from trilogue.gateway.http.registry.registry_request import (
     RegistryRoute,
     Scope,
 )
-from trilogue.gateway.schema_checks import run_check
+from trilogue.gateway.pulsar.schemas import run_check
 
 
 def routes() -> list[RegistryRoute]:

@@ -12,10 +12,10 @@ from trilogue.gateway.pulsar.schemas import (
     NO_VERSION,
     decode_schema,
     encode_version,
+    run_check,
     takes_any_schema,
 )
 from trilogue.gateway.pulsar.services import PulsarServices
-from trilogue.gateway.schema_checks import run_check
 from trilogue.wire.pulsar.pulsar_pb2 import CommandProducer, CommandSubscribe
 
 
