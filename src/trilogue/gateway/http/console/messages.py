@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from trilogue.broker.access.authorizer import Operation, Resource, ResourceKind
-from trilogue.broker.schemas.topic_schemas import NumberedSchema
+from trilogue.broker.schemas.version_rows import NumberedSchema
 from trilogue.broker.topics.partition import Partition
 from trilogue.broker.topics.topic import Topic
 from trilogue.entry.conversion.reserved_names import SCHEMA_VERSION

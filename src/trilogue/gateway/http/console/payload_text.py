@@ -16,7 +16,7 @@ import avro.errors
 import avro.io
 import avro.schema
 
-from trilogue.broker.schemas.topic_schemas import NumberedSchema, Schema
+from trilogue.broker.schemas.version_rows import NumberedSchema, Schema
 
 VALUES_MAX: Final = 20_000  # that the payloads of one page are decoded to
 TEXT_SHOWN: Final = 20_000  # characters of one payload
