@@ -159,3 +159,56 @@ async def test_long_names_do_not_fill_memory(logins: Logins):
 
     (key,) = logins.authenticator._failures._counts
     assert len(key) < 300
+
+
+@pytest.mark.parametrize("change", ["password", "deletion"])
+@on_loop
+async def test_an_exchange_that_began_before_a_change_of_its_user_is_refused(
+    logins: Logins, change: str
+):
+    client, login = Client(MECHANISM, "alice", PASSWORD), begin(logins, HERE)
+    answer = await login.answer(client.first())
+    change_user(logins, change)
+
+    with pytest.raises(AuthenticationFailed):
+        await login.answer(client.final(answer))
+    assert login.principal is None
+    assert logins.lines[-1]["event"] == "login.failed"
+
+
+@pytest.mark.parametrize("change", ["password", "deletion"])
+@on_loop
+async def test_a_change_between_the_check_of_a_password_and_its_login_refuses_it(
+    logins: Logins, change: str
+):
+    waiting = asyncio.create_task(logins.plain("alice", PASSWORD))
+    while not logins.checks or logins.authenticator._checks:
+        await asyncio.sleep(0)
+    change_user(logins, change)
+
+    with pytest.raises(AuthenticationFailed):
+        await waiting
+
+
+@on_loop
+async def test_the_salt_of_an_unknown_user_is_the_same_at_every_node_and_start(logins: Logins):
+    """Known users' salts are: two answers would tell which names are known."""
+    users, audit = logins.authenticator.users, logins.authenticator.audit
+
+    def salt(name: str, key: bytes) -> str:
+        node = Authenticator(users, audit=audit, now_ms=lambda: NOW_MS, signing_key=lambda: key)
+        first = node.start_scram(MECHANISM).respond(Client(MECHANISM, name).first())
+        return first.decode().split(",")[1]
+
+    assert salt("unknown", b"the key file") == salt("unknown", b"the key file")
+    assert len({salt(name, b"the key file") for name in ("unknown", "other", "alice")}) == 3
+    assert salt("unknown", b"the key file") != salt("unknown", b"another file")
+
+
+def change_user(logins: Logins, change: str) -> None:
+    users = logins.authenticator.users
+    if change == "deletion":
+        users.plan_delete("alice", NOW_MS + 1).apply()
+    else:
+        other = make_user("alice", b"another", NOW_MS + 1, key=Fernet.generate_key())
+        users.plan_put(other).apply()

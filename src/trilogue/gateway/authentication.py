@@ -18,6 +18,8 @@ import secrets
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import cached_property
 from typing import Protocol
 
 import msgspec
@@ -95,7 +97,7 @@ class Authenticator:
         self._remembered: OrderedDict[bytes, int] = OrderedDict()
         self._failures = FailedLogins()
         self._under_way: Counter[str] = Counter()  # checks, by the key of a user's failures
-        self._checks: dict[tuple[str, bytes], asyncio.Task[Principal | None]] = {}
+        self._checks: dict[tuple[str, bytes], asyncio.Task[User | None]] = {}
         self._pool: ThreadPoolExecutor | None = None
         self._sessions: dict[str, dict[Session, None]] = {}
         self._token_sessions: dict[str, dict[Session, None]] = {}  # by delegation token
@@ -140,10 +142,10 @@ class Authenticator:
             self._under_way[key] += 1
             work = self._check_password(user, password, digest, host)
             check = self._checks[host, digest] = asyncio.create_task(work)
-        principal = await asyncio.shield(check)
-        if principal is None:
+        found = await asyncio.shield(check)
+        if found is None or not self._is_current(found):  # it may have changed since the check
             raise self._failed(user, protocol, host, method, FAILED)
-        return Login(principal, method)
+        return Login(found.principal, method)
 
     def verify_token(self, token: str, *, protocol: str, host: str, method: str = "token") -> Login:
         """Return the login of a bearer of a token; raises AuthenticationFailed."""
@@ -175,7 +177,16 @@ class Authenticator:
             user = self.users.find(name)
             return None if user is None else user.scram.get(mechanism)
 
-        return ScramExchange(mechanism, find_verifier, key=self._key)
+        return ScramExchange(mechanism, find_verifier, key=self._salt_key)
+
+    @cached_property
+    def _salt_key(self) -> bytes:
+        """The key of unknown users' salts: as known ones' they are the same at every node."""
+        key = self._key
+        if self._signing_key is not None:
+            with suppress(OSError):
+                key = self._signing_key()
+        return hmac.digest(key, b"salts of unknown users", "sha256")
 
     def respond_scram(self, exchange: ScramExchange, token: bytes, host: str) -> bytes:
         """Return the answer to a token of an exchange; raises AuthenticationFailed."""
@@ -190,13 +201,16 @@ class Authenticator:
             raise
 
     def finish_scram(self, mechanism: str, exchange: ScramExchange) -> Login | None:
-        """Return the login of an exchange that is done; None: what it is of was removed meanwhile.
+        """Return the login of an exchange that is done; None: what it is of has changed meanwhile.
 
-        The principal of a login with a delegation token is the token's owner.
+        A client may begin an exchange, and end it when the user has another password. The principal
+        of a login with a delegation token is the token's owner.
         """
         if not _is_token_login(exchange.extensions):
             user = self.users.find(exchange.user)
-            return None if user is None else Login(user.principal, mechanism)
+            if user is None or not exchange.is_against(user.scram.get(mechanism)):
+                return None
+            return Login(user.principal, mechanism)
         token = self.delegation_tokens.find(exchange.user)
         if token is None or token.is_expired(self.now_ms()):
             return None
@@ -269,8 +283,8 @@ class Authenticator:
 
     async def _check_password(
         self, user: str, password: bytes, digest: bytes, host: str
-    ) -> Principal | None:
-        """Return the principal of a user whose password is right, or count a failure."""
+    ) -> User | None:
+        """Return the user whose password is right, or count a failure."""
         key = key_of_user(user, host)
         found = self.users.find(user)
         try:
@@ -280,14 +294,18 @@ class Authenticator:
             if not self._under_way[key]:
                 del self._under_way[key]
             del self._checks[host, digest]
-        now = self.users.find(user)
-        if not is_right or found is None or now is None or now.changed_ms != found.changed_ms:
+        if not is_right or found is None or not self._is_current(found):
             self._failures.count(key)
             return None
         self._remembered[digest] = found.changed_ms
         if len(self._remembered) > REMEMBERED_MAX:
             self._remembered.popitem(last=False)
-        return found.principal
+        return found
+
+    def _is_current(self, user: User) -> bool:
+        """Return whether a user still exists and has the same secrets."""
+        now = self.users.find(user.name)
+        return now is not None and now.changed_ms == user.changed_ms
 
     async def _check_in_pool(self, user: User | None, password: bytes) -> bool:
         if self._pool is None:

@@ -6,7 +6,7 @@
     server-final   v=<server signature>
 
 A verifier does not have the password. An unknown user gets an exchange with a salt that is made of
-the name and a key of this process, and fails at its end as a wrong password does. Clients may state
+the name and a key of the server, and fails at its end as a wrong password does. Clients may state
 an authorization identity only if it is their own name (CVE-2017-12610), and the nonce of the last
 message must be the one of the first (CVE-2024-56128).
 """
@@ -83,12 +83,16 @@ class ScramExchange:
         self.is_done = False
         self._hash = HASHES[mechanism]
         self._find_verifier = find_verifier
-        self._key = key  # of this process: salts of unknown users are derived from it
+        self._key = key  # salts of unknown users are derived from it
         self._nonce = nonce or secrets.token_urlsafe(NONCE_BYTES)
         self._verifier: ScramVerifier | None = None
         self._is_known = False
         self._first = ""  # both first messages, without the header
         self._header = ""
+
+    def is_against(self, verifier: ScramVerifier | None) -> bool:
+        """Return whether the client has proven to know the password of this verifier."""
+        return self.is_done and verifier is not None and verifier == self._verifier
 
     def respond(self, message: bytes) -> bytes:
         """Return the server's answer to a message; raises AuthenticationFailed.

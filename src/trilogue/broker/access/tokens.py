@@ -1,8 +1,9 @@
 """JSON web tokens: checked for Pulsar's token method, OAUTHBEARER and HTTP's bearer; issued too.
 
 The algorithm is pinned by the key, not read from the token: a secret allows HS256 to HS512, an RSA
-public key RS256 to RS512, an elliptic curve's ES256 or ES384 by its curve. So `none`, and an HS256
-signed with a public key, are refused. A JWKS file has several keys, chosen by `kid`.
+public key RS256 to RS512, an elliptic curve's ES256 to ES512 by its curve. So `none`, and an HS256
+signed with a public key, are refused. A JWKS file has several keys, chosen by `kid`; those of other
+kinds and uses, as identity providers list them too, are left out (RFC 7517, section 5).
 
 The role claim (`sub` unless set) names the principal. `exp` and `nbf` are checked where they are
 there; the audience and the issuer where the settings name one. A token that was issued before its
@@ -20,11 +21,13 @@ from typing import Any
 import msgspec
 
 from trilogue.broker.access.authorizer import USER, Principal
-from trilogue.broker.errors import AuthenticationFailed
+from trilogue.broker.access.users import check_name
+from trilogue.broker.errors import AuthenticationFailed, InvalidRequest
 
 TOKEN_BYTES_MAX = 16 << 10
 LEEWAY_S = 5
 SECRET_BYTES_MIN = 32
+NUMBER_MAX = 1 << 53  # of a claim that is a time in seconds
 HMAC_ALGORITHMS = ("HS256", "HS384", "HS512")
 RSA_ALGORITHMS = ("RS256", "RS384", "RS512")
 CURVE_ALGORITHMS = {"secp256r1": ("ES256",), "secp384r1": ("ES384",), "secp521r1": ("ES512",)}
@@ -86,8 +89,8 @@ class TokenValidator:
         """Return the claims of a valid token; raises AuthenticationFailed with the reason."""
         import jwt
 
-        if len(token) > TOKEN_BYTES_MAX:
-            raise AuthenticationFailed("the token is too long")
+        if len(token) > TOKEN_BYTES_MAX or not token.isascii():
+            raise AuthenticationFailed("the token is too long, or is no ASCII")
         keys = self._keys()
         try:
             kid = jwt.get_unverified_header(token).get("kid")
@@ -121,6 +124,10 @@ class TokenValidator:
         role = claims.get(self._rules.role_claim)
         if not isinstance(role, str) or not role:
             raise AuthenticationFailed(f"the token has no claim {self._rules.role_claim}")
+        try:
+            check_name(role)
+        except InvalidRequest as problem:
+            raise AuthenticationFailed(f"{self._rules.role_claim}: {problem}") from None
         revoked_ms = self._tokens_from_ms(role)
         if revoked_ms and (issued is None or round(issued * 1_000) < revoked_ms):
             raise AuthenticationFailed("the token was revoked")
@@ -203,28 +210,45 @@ def _algorithms_of(public: object) -> tuple[str, ...]:
 
 
 def _read_jwks(content: bytes) -> dict[str | None, TokenKey]:
-    import jwt
-
     keys: dict[str | None, TokenKey] = {}
     try:
         rows: Sequence[dict[str, Any]] = json.loads(content)["keys"]
         for row in rows:
-            found = jwt.PyJWK(row, row.get("alg") or None)
-            algorithms = (
-                HMAC_ALGORITHMS if row.get("kty") == "oct" else _algorithms_of(_public(found.key))
-            )
-            if "alg" in row:
-                algorithms = tuple(name for name in algorithms if name == row["alg"])
-            keys[row.get("kid")] = TokenKey(found.key, algorithms)
-    except (ValueError, KeyError, TypeError, AttributeError, jwt.PyJWTError) as error:
+            key = _read_jwk(row) if row.get("use", "sig") == "sig" else None
+            if key is not None:
+                keys[row.get("kid")] = key
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise TokenKeyError(f"no JWKS can be read: {error}") from None
     if not keys:
-        raise TokenKeyError("the JWKS has no key")
+        raise TokenKeyError("the JWKS has no key that checks tokens")
     return keys
 
 
-def _public(key: Any) -> object:
-    return key.public_key() if hasattr(key, "public_key") else key
+def _read_jwk(row: dict[str, Any]) -> TokenKey | None:
+    """Return a key of a JWKS, None if it is for other algorithms; TokenKeyError for a weak secret.
+
+    A secret and a private key can sign, so that their file has to be as private as they are.
+    """
+    import jwt
+
+    try:
+        found: Any = jwt.PyJWK(row, row.get("alg") or None).key
+    except jwt.PyJWTError:
+        return None
+    if row["kty"] == "oct":
+        if len(found) < SECRET_BYTES_MIN:
+            raise TokenKeyError(f"a secret for tokens has at least {SECRET_BYTES_MIN} bytes")
+        key = TokenKey(found, HMAC_ALGORITHMS, found)
+    else:
+        private = found if hasattr(found, "public_key") else None
+        public = found if private is None else private.public_key()
+        try:
+            key = TokenKey(public, _algorithms_of(public), private)
+        except TokenKeyError:
+            return None
+    named = (row["alg"],) if "alg" in row else key.algorithms
+    algorithms = tuple(name for name in key.algorithms if name in named)
+    return TokenKey(key.key, algorithms, key.signing) if algorithms else None
 
 
 def _number(claims: Mapping[str, object], name: str) -> float | None:
@@ -233,4 +257,6 @@ def _number(claims: Mapping[str, object], name: str) -> float | None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise AuthenticationFailed(f"the claim {name} of the token is not a number")
+    if not -NUMBER_MAX <= value <= NUMBER_MAX:  # NaN neither, which no comparison would end
+        raise AuthenticationFailed(f"the claim {name} of the token is no time")
     return float(value)
