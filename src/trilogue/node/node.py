@@ -502,7 +502,11 @@ class Node:
         self.tubemq = gateway = TubeGateway(
             settings=tube_settings(self.settings),
             authentication=await make_authentication(
-                self.settings, self.storage, self.metadata_writer, self.access.authenticator
+                self.settings,
+                self.storage,
+                self.metadata_writer,
+                self.access.authenticator,
+                self._stack,
             ),
             **self._dependencies(advertised),
         )

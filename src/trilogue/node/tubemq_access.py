@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 from trilogue.broker.access.authorizer import Operation
@@ -22,6 +23,7 @@ from trilogue.node.metadata_writer import MetadataWriter
 from trilogue.node.settings.access import roles
 from trilogue.node.settings.table import Settings
 from trilogue.node.storage import Storage
+from trilogue.node.used_signatures import FILE, UsedSignatures
 
 SECRET_KEY, WEB_TOKEN_KEY = "tubemq/secret", "tubemq/web-token"
 SECRET_BYTES, WEB_TOKEN_BYTES = 32, 16
@@ -35,16 +37,30 @@ def guarded_operations(settings: Settings) -> frozenset[Operation]:
 
 
 async def make_authentication(
-    settings: Settings, storage: Storage, metadata: MetadataWriter, authenticator: Authenticator
+    settings: Settings,
+    storage: Storage,
+    metadata: MetadataWriter,
+    authenticator: Authenticator,
+    stack: AsyncExitStack,
 ) -> Authentication:
-    """Return the authentication of TubeMQ clients."""
+    """Return the authentication of TubeMQ clients; StartError."""
     key = await _kept(storage, metadata, SECRET_KEY, secrets.token_hex(SECRET_BYTES))
     everyone = settings.switch("access.authenticate")
     auth_settings = AuthenticationSettings(
         ALL_ROLES if everyone else frozenset(map(Role, roles(settings, "tubemq.authenticate"))),
         everyone or settings.switch("tubemq.check-visit-tokens"),
     )
-    return Authentication(auth_settings, authenticator, key=bytes.fromhex(key))
+    if not auth_settings.authenticate:
+        return Authentication(auth_settings, authenticator, key=bytes.fromhex(key))
+    path = storage.directory.path / FILE
+    try:
+        signatures = UsedSignatures(path, bytes.fromhex(key))
+    except OSError as error:
+        raise StartError(f"the signatures of TubeMQ: {error.strerror}: {path}") from error
+    stack.callback(signatures.close)
+    return Authentication(
+        auth_settings, authenticator, key=bytes.fromhex(key), signatures=signatures
+    )
 
 
 async def web_token(settings: Settings, storage: Storage, metadata: MetadataWriter) -> str:

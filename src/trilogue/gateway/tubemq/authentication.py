@@ -129,7 +129,12 @@ class Authentication:
     """Authenticates the clients of the master and the broker."""
 
     def __init__(
-        self, settings: AuthenticationSettings, authenticator: Authenticator, *, key: bytes
+        self,
+        settings: AuthenticationSettings,
+        authenticator: Authenticator,
+        *,
+        key: bytes,
+        signatures: SignatureCache | None = None,
     ) -> None:
         self.settings = settings
         self._authenticator = authenticator
@@ -138,7 +143,7 @@ class Authentication:
         self.tokens = AuthTokens(key, self._now_ms, checks_visit=settings.checks_visit)
         # The key of an unknown user's signature, so that its check takes as long.
         self._unknown_user_key = hmac.digest(key, b"unknown user", "sha256")
-        self._signatures = SignatureCache()
+        self._signatures = SignatureCache() if signatures is None else signatures
         self._failures = FailedLogins()
         self._must_sign: dict[str, None] = {}  # client ids whose token has expired
         # The last admissions at the master.

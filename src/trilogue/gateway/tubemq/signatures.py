@@ -4,7 +4,7 @@
 
 The time is in milliseconds and within `SIGNATURE_WINDOW_MS` of the server's; all numbers are
 decimal (docs/reference/wire/tubemq.md). Signatures that were accepted are remembered until their
-time is over, in memory: a restart forgets them.
+time is over: here in memory, in a node also in a file (node/used_signatures.py).
 """
 
 from __future__ import annotations
