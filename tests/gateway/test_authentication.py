@@ -9,6 +9,7 @@ from cryptography.fernet import Fernet
 
 from tests.broker.access.test_users import Client
 from tests.gateway.loop import InlineExecutor, on_loop
+from tests.waiting import wait_on_loop
 from trilogue.broker.access.audit import AuditLog
 from trilogue.broker.access.users import Users, make_user
 from trilogue.broker.errors import AuthenticationFailed
@@ -182,8 +183,7 @@ async def test_a_change_between_the_check_of_a_password_and_its_login_refuses_it
     logins: Logins, change: str
 ):
     waiting = asyncio.create_task(logins.plain("alice", PASSWORD))
-    while not logins.checks or logins.authenticator._checks:
-        await asyncio.sleep(0)
+    await wait_on_loop(lambda: logins.checks and not logins.authenticator._checks, every=0)
     change_user(logins, change)
 
     with pytest.raises(AuthenticationFailed):
