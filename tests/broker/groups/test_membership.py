@@ -18,12 +18,7 @@ from trilogue.broker.errors import (
 )
 from trilogue.broker.facts import FactKind
 from trilogue.broker.groups.classic.members import JoinRequest
-from trilogue.broker.groups.consumer.members import (
-    STATIC_LEAVE_EPOCH,
-    ClassicMemberMetadata,
-    ConsumerGroupMember,
-    MemberState,
-)
+from trilogue.broker.groups.consumer.members import ClassicMemberMetadata, ConsumerGroupMember
 from trilogue.broker.groups.consumer.records import decode_member, encode_member
 from trilogue.broker.groups.membership import (
     FACT_BYTES,
@@ -34,6 +29,7 @@ from trilogue.broker.groups.membership import (
     encode_members,
     member_key,
 )
+from trilogue.broker.groups.reconciliation import STATIC_LEAVE_EPOCH, MemberState
 from trilogue.broker.promise import Promise
 from trilogue.log import errors as log_errors
 from trilogue.log.errors import CorruptLog

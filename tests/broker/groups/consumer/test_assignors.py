@@ -13,10 +13,8 @@ from trilogue.broker.groups.consumer.assignors import (
     ASSIGNORS,
     MemberSpec,
     PartitionIndexes,
-    intersect,
-    subtract,
-    unite,
 )
+from trilogue.broker.groups.partition_sets import intersect, subtract, unite
 from trilogue.log.steps import to_the_end
 
 

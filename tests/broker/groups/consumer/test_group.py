@@ -16,7 +16,7 @@ from trilogue.broker.errors import (
     UnreleasedInstance,
     UnsupportedAssignor,
 )
-from trilogue.broker.groups.consumer.members import LEAVE_EPOCH, STATIC_LEAVE_EPOCH
+from trilogue.broker.groups.reconciliation import LEAVE_EPOCH, STATIC_LEAVE_EPOCH
 
 SIX = range(6)
 

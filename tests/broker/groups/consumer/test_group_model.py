@@ -32,8 +32,8 @@ from trilogue.broker.groups.consumer import patterns as consumer_group_patterns
 from trilogue.broker.groups.consumer import steps as consumer_group_steps
 from trilogue.broker.groups.consumer import subscribed_topics as consumer_group_topics
 from trilogue.broker.groups.consumer.group import Heartbeat
-from trilogue.broker.groups.consumer.members import LEAVE_EPOCH, STATIC_LEAVE_EPOCH
 from trilogue.broker.groups.consumer.mixed_group import MixedGroup
+from trilogue.broker.groups.reconciliation import LEAVE_EPOCH, STATIC_LEAVE_EPOCH
 from trilogue.gateway.kafka.groups.member_metadata import read_assignment
 from trilogue.wire.kafka.groups.member_metadata import (
     OwnedPartitions,

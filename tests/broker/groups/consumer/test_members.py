@@ -7,13 +7,12 @@ import pytest
 from tests.broker.consumer_room import refused, some
 from tests.broker.fakes import FakeCall
 from trilogue.broker.errors import FencedMemberEpoch
-from trilogue.broker.groups.consumer.members import (
+from trilogue.broker.groups.consumer.members import ConsumerGroupMember, ConsumerGroupMembers
+from trilogue.broker.groups.group_members import PartitionOwners
+from trilogue.broker.groups.reconciliation import (
     STATIC_LEAVE_EPOCH,
-    ConsumerGroupMember,
-    ConsumerGroupMembers,
     MemberState,
     MemberTimer,
-    PartitionOwners,
     awaits_release,
     reconcile,
 )

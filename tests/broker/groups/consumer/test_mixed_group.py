@@ -26,8 +26,8 @@ from trilogue.broker.errors import (
 from trilogue.broker.groups.classic.group import ClassicGroup
 from trilogue.broker.groups.classic.members import JoinRequest
 from trilogue.broker.groups.classic.states import GroupState
-from trilogue.broker.groups.consumer.members import LEAVE_EPOCH, STATIC_LEAVE_EPOCH
 from trilogue.broker.groups.consumer.mixed_group import NO_CODEC
+from trilogue.broker.groups.reconciliation import LEAVE_EPOCH, STATIC_LEAVE_EPOCH
 from trilogue.broker.names import TopicName
 from trilogue.gateway.kafka.groups.member_metadata import read_assignment, write_assignment
 from trilogue.wire.kafka.groups.member_metadata import (

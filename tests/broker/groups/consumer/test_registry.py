@@ -13,8 +13,8 @@ from trilogue.broker.errors import (
     UnsupportedAssignor,
 )
 from trilogue.broker.groups.classic.members import JoinRequest
-from trilogue.broker.groups.consumer.members import LEAVE_EPOCH, STATIC_LEAVE_EPOCH
 from trilogue.broker.groups.group import CLASSIC, CONSUMER
+from trilogue.broker.groups.reconciliation import LEAVE_EPOCH, STATIC_LEAVE_EPOCH
 from trilogue.broker.groups.records import encode_kept
 
 

@@ -15,11 +15,8 @@ from trilogue.broker.errors import (
 )
 from trilogue.broker.groups.classic.members import JoinRequest
 from trilogue.broker.groups.group import SHARE
-from trilogue.broker.groups.share.members import (
-    LEAVE_EPOCH,
-    ShareHeartbeat,
-    ShareHeartbeatResponse,
-)
+from trilogue.broker.groups.reconciliation import LEAVE_EPOCH
+from trilogue.broker.groups.share.members import ShareHeartbeat, ShareHeartbeatResponse
 
 SESSION_S = 45
 

@@ -59,28 +59,6 @@ def all_partitions(partition_count: int) -> frozenset[int]:
     return frozenset(range(partition_count))
 
 
-def subtract(some: PartitionIndexes, others: PartitionIndexes) -> PartitionIndexes:
-    """What is in the first and not in the second."""
-    left = {topic: indexes - others.get(topic, frozenset()) for topic, indexes in some.items()}
-    return {topic: indexes for topic, indexes in left.items() if indexes}
-
-
-def intersect(some: PartitionIndexes, others: PartitionIndexes) -> PartitionIndexes:
-    """What is in both."""
-    both = {topic: indexes & others.get(topic, frozenset()) for topic, indexes in some.items()}
-    return {topic: indexes for topic, indexes in both.items() if indexes}
-
-
-def unite(some: PartitionIndexes, others: PartitionIndexes) -> PartitionIndexes:
-    """What is in either."""
-    if not others:
-        return some
-    found = dict(some)
-    for topic, indexes in others.items():
-        found[topic] = found.get(topic, frozenset()) | indexes
-    return found
-
-
 class _StepCounter:
     """Counts work, and reports when a step is full."""
 

@@ -47,21 +47,9 @@ from trilogue.broker.groups.consumer.assignors import (
     MemberSpec,
     PartitionIndexes,
     TargetAssignment,
-    intersect,
-    subtract,
-    unite,
 )
 from trilogue.broker.groups.consumer.context import MEMBER_WEIGHT, ConsumerGroupContext
-from trilogue.broker.groups.consumer.members import (
-    JOIN_EPOCH,
-    LEAVE_EPOCH,
-    STATIC_LEAVE_EPOCH,
-    ConsumerGroupMember,
-    ConsumerGroupMembers,
-    MemberState,
-    MemberTimer,
-    reconcile,
-)
+from trilogue.broker.groups.consumer.members import ConsumerGroupMember, ConsumerGroupMembers
 from trilogue.broker.groups.consumer.patterns import compile_pattern
 from trilogue.broker.groups.consumer.steps import SteppedTask
 from trilogue.broker.groups.consumer.subscribed_topics import (
@@ -70,6 +58,15 @@ from trilogue.broker.groups.consumer.subscribed_topics import (
     TopicSubscription,
 )
 from trilogue.broker.groups.group import CONSUMER, CONSUMER_PROTOCOL
+from trilogue.broker.groups.partition_sets import intersect, subtract, unite
+from trilogue.broker.groups.reconciliation import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    STATIC_LEAVE_EPOCH,
+    MemberState,
+    MemberTimer,
+    reconcile,
+)
 from trilogue.broker.names import TopicName
 from trilogue.log.steps import Steps
 

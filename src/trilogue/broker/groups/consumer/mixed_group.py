@@ -41,22 +41,16 @@ from trilogue.broker.groups.classic.members import (
 from trilogue.broker.groups.consumer.assignors import (
     NO_PARTITIONS,
     PartitionIndexes,
-    subtract,
-    unite,
 )
 from trilogue.broker.groups.consumer.context import ConsumerGroupContext
 from trilogue.broker.groups.consumer.group import ConsumerGroup, ConsumerGroupSettings
-from trilogue.broker.groups.consumer.members import (
-    ClassicMemberMetadata,
-    ConsumerGroupMember,
-    MemberState,
-    MemberTimer,
-    awaits_release,
-)
+from trilogue.broker.groups.consumer.members import ClassicMemberMetadata, ConsumerGroupMember
 from trilogue.broker.groups.consumer.records import encode_group, encode_member
 from trilogue.broker.groups.consumer.subscribed_topics import NO_TOPICS
 from trilogue.broker.groups.group import CONSUMER_PROTOCOL, MemberSubscription
 from trilogue.broker.groups.membership import GROUP
+from trilogue.broker.groups.partition_sets import subtract, unite
+from trilogue.broker.groups.reconciliation import MemberState, MemberTimer, awaits_release
 from trilogue.broker.groups.registry import GroupRegistry
 from trilogue.broker.names import TopicName
 from trilogue.broker.promise import Promise
@@ -344,12 +338,12 @@ class MixedGroup(ConsumerGroup):
             arrived.append(
                 ConsumerGroupMember(
                     each.member_id,
-                    each.instance_id,
-                    subscription.rack,
-                    each.client_id,
-                    each.client_host,
-                    each.rebalance_timeout_ms,
-                    subscription.topics,
+                    instance_id=each.instance_id,
+                    rack=subscription.rack,
+                    client_id=each.client_id,
+                    client_host=each.client_host,
+                    rebalance_timeout_ms=each.rebalance_timeout_ms,
+                    topics=subscription.topics,
                     classic=ClassicMemberMetadata(each.session_timeout_ms, each.protocols),
                     epoch=self.epoch,
                     previous_epoch=self.epoch,

@@ -28,14 +28,10 @@ from trilogue.broker.groups.classic.records import (
 from trilogue.broker.groups.consumer.assignors import (
     NO_PARTITIONS,
     PartitionIndexes,
-    subtract,
-    unite,
 )
-from trilogue.broker.groups.consumer.members import (
-    ClassicMemberMetadata,
-    ConsumerGroupMember,
-    MemberState,
-)
+from trilogue.broker.groups.consumer.members import ClassicMemberMetadata, ConsumerGroupMember
+from trilogue.broker.groups.partition_sets import subtract, unite
+from trilogue.broker.groups.reconciliation import MemberState
 from trilogue.broker.names import TopicName
 
 CONSUMER_ROW: Final = 1  # the first byte of the group's row
@@ -120,18 +116,18 @@ def decode_member(member_id: str, data: bytes) -> ConsumerGroupMember:
             owned = unite(owned, partitions)
         return ConsumerGroupMember(
             member_id,
-            instance_id,
-            rack,
-            client_id,
-            client_host,
-            rebalance_ms,
-            topics,
-            pattern,
-            assignor,
-            classic,
-            epoch,
-            previous,
-            STATES[state],
+            instance_id=instance_id,
+            rack=rack,
+            client_id=client_id,
+            client_host=client_host,
+            rebalance_timeout_ms=rebalance_ms,
+            topics=topics,
+            pattern=pattern,
+            assignor=assignor,
+            classic=classic,
+            epoch=epoch,
+            previous_epoch=previous,
+            state=STATES[state],
             assigned=subtract(owned, revoking),
             revoking=revoking,
             assignment_epochs=epochs,

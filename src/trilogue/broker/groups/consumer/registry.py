@@ -24,11 +24,11 @@ from trilogue.broker.groups.consumer.group import (
     HeartbeatResponse,
     check_heartbeat,
 )
-from trilogue.broker.groups.consumer.members import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH
 from trilogue.broker.groups.consumer.mixed_group import NO_CODEC, AssignmentCodec, MixedGroup
 from trilogue.broker.groups.consumer.records import decode_group, decode_member
 from trilogue.broker.groups.group import CONSUMER, CONSUMER_PROTOCOL
 from trilogue.broker.groups.membership import GROUP, Rows
+from trilogue.broker.groups.reconciliation import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH
 from trilogue.broker.groups.registry import GroupRegistry
 from trilogue.broker.topics.cluster import Cluster, TopicEvent
 from trilogue.broker.topics.topic import Topic

@@ -28,11 +28,10 @@ from trilogue.broker.groups.consumer.steps import SteppedTask
 from trilogue.broker.groups.consumer.subscribed_topics import SubscribedTopics, TopicSubscription
 from trilogue.broker.groups.group import SHARE
 from trilogue.broker.groups.membership import GROUP
+from trilogue.broker.groups.reconciliation import JOIN_EPOCH, LEAVE_EPOCH
 from trilogue.broker.groups.registry import GroupRegistry
 from trilogue.broker.groups.share.assignor import assign_partitions
 from trilogue.broker.groups.share.members import (
-    JOIN_EPOCH,
-    LEAVE_EPOCH,
     ShareGroupMember,
     ShareHeartbeat,
     ShareHeartbeatResponse,

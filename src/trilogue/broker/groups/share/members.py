@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from trilogue.broker.errors import FencedMemberEpoch
 from trilogue.broker.groups.classic.members import TimerHandle
 from trilogue.broker.groups.consumer.assignors import NO_PARTITIONS, PartitionIndexes
+from trilogue.broker.groups.reconciliation import JOIN_EPOCH
 from trilogue.broker.names import TopicName
-
-JOIN_EPOCH: Final = 0
-LEAVE_EPOCH: Final = -1
 
 
 class ShareHeartbeat(msgspec.Struct, frozen=True):

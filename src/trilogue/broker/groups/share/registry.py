@@ -13,14 +13,10 @@ from trilogue.broker.errors import UnknownGroup, UnknownMember
 from trilogue.broker.groups.consumer.context import ConsumerGroupContext
 from trilogue.broker.groups.group import SHARE
 from trilogue.broker.groups.membership import GROUP, Rows
+from trilogue.broker.groups.reconciliation import JOIN_EPOCH, LEAVE_EPOCH
 from trilogue.broker.groups.registry import GroupRegistry
 from trilogue.broker.groups.share.group import ShareGroup, ShareGroupSettings
-from trilogue.broker.groups.share.members import (
-    JOIN_EPOCH,
-    LEAVE_EPOCH,
-    ShareHeartbeat,
-    ShareHeartbeatResponse,
-)
+from trilogue.broker.groups.share.members import ShareHeartbeat, ShareHeartbeatResponse
 from trilogue.broker.groups.share.partition import ShareLimits
 from trilogue.broker.groups.share.records import decode_group, decode_member
 from trilogue.broker.settings.broker_values import GroupValues

@@ -17,7 +17,7 @@ from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.broker.errors import BrokerError, InvalidName
 from trilogue.broker.groups.consumer.assignors import PartitionIndexes
 from trilogue.broker.groups.consumer.group import Heartbeat, HeartbeatResponse
-from trilogue.broker.groups.consumer.members import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH
+from trilogue.broker.groups.reconciliation import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH
 from trilogue.broker.names import TopicName, parse_kafka
 from trilogue.broker.promise import Promise
 from trilogue.gateway.kafka.context import PromisedResponse, RequestContext

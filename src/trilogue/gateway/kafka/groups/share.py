@@ -8,12 +8,8 @@ from __future__ import annotations
 
 from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.broker.errors import BrokerError, InvalidName
-from trilogue.broker.groups.share.members import (
-    JOIN_EPOCH,
-    LEAVE_EPOCH,
-    ShareHeartbeat,
-    ShareHeartbeatResponse,
-)
+from trilogue.broker.groups.reconciliation import JOIN_EPOCH, LEAVE_EPOCH
+from trilogue.broker.groups.share.members import ShareHeartbeat, ShareHeartbeatResponse
 from trilogue.broker.names import TopicName, parse_kafka
 from trilogue.broker.promise import Promise
 from trilogue.gateway.kafka.context import PromisedResponse, RequestContext
