@@ -32,10 +32,8 @@ import msgspec
 
 from trilogue.broker.errors import (
     FencedInstance,
-    GroupMaxSize,
     IllegalGeneration,
     InvalidRequest,
-    StaleMemberEpoch,
     UnknownMember,
     UnreleasedInstance,
     UnsupportedAssignor,
@@ -48,13 +46,11 @@ from trilogue.broker.groups.consumer.assignors import (
     PartitionIndexes,
     TargetAssignment,
 )
-from trilogue.broker.groups.consumer.context import MEMBER_WEIGHT, ConsumerGroupContext
+from trilogue.broker.groups.consumer.context import ConsumerGroupContext
 from trilogue.broker.groups.consumer.members import ConsumerGroupMember, ConsumerGroupMembers
 from trilogue.broker.groups.consumer.patterns import compile_pattern
-from trilogue.broker.groups.consumer.steps import SteppedTask
 from trilogue.broker.groups.consumer.subscribed_topics import (
     NO_TOPICS,
-    SubscribedTopics,
     TopicSubscription,
 )
 from trilogue.broker.groups.group import CONSUMER, CONSUMER_PROTOCOL
@@ -65,16 +61,12 @@ from trilogue.broker.groups.reconciliation import (
     STATIC_LEAVE_EPOCH,
     MemberState,
     MemberTimer,
-    reconcile,
 )
+from trilogue.broker.groups.reconciling_group import ReconcilingGroup
 from trilogue.broker.names import TopicName
 from trilogue.log.steps import Steps
 
-EMPTY, ASSIGNING, RECONCILING, STABLE = "Empty", "Assigning", "Reconciling", "Stable"
 SESSION_KEY, HEARTBEAT_KEY = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
-EPOCH_MAX = 2**31 - 1
-RESTS_FROM = 1  # steps: what takes less may be done with every heartbeat
-STEPS_PER_S, REST_MAX_S = 100, 10.0  # a tenth of the loop, since a step takes a millisecond
 
 
 def all_topics_visible(_: TopicName) -> bool:
@@ -129,26 +121,19 @@ class HeartbeatResponse(NamedTuple):
     assigned: PartitionIndexes | None = None
 
 
-class ConsumerGroup:
+class ConsumerGroup(ReconcilingGroup[ConsumerGroupMember]):
     """A group by its name. See the module for the rules."""
+
+    session_key, heartbeat_key = SESSION_KEY, HEARTBEAT_KEY
+    members: ConsumerGroupMembers
+    target: TargetAssignment
 
     def __init__(
         self, name: str, settings: ConsumerGroupSettings, context: ConsumerGroupContext
     ) -> None:
-        self.name = name
+        super().__init__(name, settings, context, ConsumerGroupMembers())
         self.protocol_type = CONSUMER_PROTOCOL
         self.settings = settings
-        self.epoch = 1
-        self.target_epoch = 0
-        self.target: TargetAssignment = {}
-        self.members = ConsumerGroupMembers()
-        self.subscribed = SubscribedTopics(context)
-        self.context = context
-        self._computation: SteppedTask | None = None  # a target that is not done yet
-        self._is_paused = False
-        self._reported_size = (0, 0)
-        # The value of a setting for this group alone, if it is overridden.
-        self.get_override: Callable[[str], int | None] = lambda _: None
 
     # -- the interface (broker/groups/group.py)
 
@@ -158,73 +143,16 @@ class ConsumerGroup:
         return CONSUMER
 
     @property
-    def state_name(self) -> str:
-        """The state as tools show it."""
-        if not len(self.members):
-            return EMPTY
-        if self.epoch > self.target_epoch:
-            return ASSIGNING
-        if all(member.is_stable_at(self.target_epoch) for member in self.members):
-            return STABLE
-        return RECONCILING
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether it has no members."""
-        return not len(self.members)
-
-    @property
     def assignor(self) -> str:
         """The assignor that most members want, of those who want one."""
         votes = Counter(each.assignor for each in self.members if each.assignor is not None)
         return votes.most_common(1)[0][0] if votes else DEFAULT_ASSIGNOR
 
-    def subscribes_to(self, topic: TopicName) -> bool:
-        """Whether some member reads the topic."""
-        return self.subscribed.includes(topic)
-
-    def reading(self) -> Callable[[TopicName], bool]:
-        """Whether some member reads a topic, for many topics."""
-        return self.subscribed.includes
-
-    def forget(self) -> None:
-        """End an empty group."""
-        assert self.is_empty, "a group with members was forgotten"
-
-    def check_commit(self, member_id: str, generation: int, _: str | None = None) -> None:
-        """Refuse a commit that does not come from a member at its present epoch.
-
-        While the group is empty, a client without an epoch may commit.
-        """
-        if generation < 0 and self.is_empty:
-            return
-        self._check_epoch(self.require_member(member_id), generation)
-
-    def check_partition_commit(
-        self, member_id: str, epoch: int, topic_id: bytes, index: int
-    ) -> None:
-        """Raise StaleMemberEpoch unless the member has owned the partition since this epoch.
-
-        A commit at an older epoch is safe then: no other member can have read the partition since
-        (KIP-1251).
-        """
-        member = self.require_member(member_id)
-        since = member.assignment_epoch(topic_id, index)
-        if since is None or not since <= epoch <= member.epoch:
-            raise StaleMemberEpoch(f"the member is at epoch {member.epoch}, not {epoch}")
-
-    def check_fetch(self, member_id: str | None, epoch: int) -> None:
-        """Refuse a member that is behind; a client without member id is allowed."""
-        if member_id is None and epoch < 0:
-            return
-        self._check_epoch(self.require_member(member_id or ""), epoch)
-
-    @staticmethod
-    def _check_epoch(member: ConsumerGroupMember, epoch: int) -> None:
-        if epoch == member.epoch:
-            return
-        what = f"the member is at epoch {member.epoch}, not {epoch}"
-        raise IllegalGeneration(what) if member.classic is not None else StaleMemberEpoch(what)
+    def check_member_epoch(self, member: ConsumerGroupMember, epoch: int) -> None:
+        """Refuse an epoch that is not the member's."""
+        if member.classic is not None and epoch != member.epoch:
+            raise IllegalGeneration(f"the member is at epoch {member.epoch}, not {epoch}")
+        super().check_member_epoch(member, epoch)
 
     # -- requests of members
 
@@ -242,25 +170,9 @@ class ConsumerGroup:
         return HeartbeatResponse(
             member.member_id,
             member.epoch,
-            self._interval_ms(member),
+            self.next_interval_ms(member),
             member.assigned if heartbeat.is_full or member.assigned != had else None,
         )
-
-    def _interval_ms(self, member: ConsumerGroupMember) -> int:
-        """Return the interval to a member's next heartbeat: short, while the group changes."""
-        if member.heartbeat_epoch != self.epoch:
-            member.heartbeat_epoch, member.heartbeats = self.epoch, 0
-        usual_ms = self.get_override(HEARTBEAT_KEY) or self.settings.heartbeat_interval_ms
-        waits = member.state is MemberState.UNRELEASED or member.epoch < self.epoch
-        member.heartbeats += 1
-        return self.context.load.interval_ms(usual_ms, member.heartbeats - 1, waits=waits)
-
-    def require_member(self, member_id: str) -> ConsumerGroupMember:
-        """Return the member of this id; raises UnknownMember."""
-        member = self.members.find_member(member_id)
-        if member is None:
-            raise UnknownMember(f"member {member_id} is not a member of group {self.name}")
-        return member
 
     def static(self, member_id: str, instance_id: str) -> ConsumerGroupMember:
         """Return the member of this instance, if it still goes by this id."""
@@ -273,21 +185,6 @@ class ConsumerGroup:
                 f" was fenced by member {member.member_id}"
             )
         return member
-
-    def check_room(self, member_id: str) -> None:
-        """Refuse one more member."""
-        if self.members.find_member(member_id) is not None:
-            return
-        if len(self.members) >= self.settings.size_max:
-            raise GroupMaxSize(f"a group has {self.settings.size_max} members at most")
-        self.context.load.check_room(MEMBER_WEIGHT)
-
-    def report_size(self) -> None:
-        """Report the memory that this group takes now to `GroupLoad`."""
-        members = len(self.members)
-        weight = self.subscribed.size + members * MEMBER_WEIGHT
-        self.context.load.change(weight - self._reported_size[0], members - self._reported_size[1])
-        self._reported_size = weight, members
 
     def _admit_member(self, heartbeat: Heartbeat) -> ConsumerGroupMember:
         """Find who beats, take in who joins, or refuse who may not; nothing is changed then."""
@@ -365,37 +262,14 @@ class ConsumerGroup:
 
     # -- epochs and targets
 
-    def bump(self) -> None:
-        """Begin the next epoch."""
-        self.epoch += 1
-        assert self.epoch <= EPOCH_MAX
-
     def refresh(self, may_see: Callable[[TopicName], bool] = all_topics_visible) -> None:
         """Look whether topics have changed, and make a target for the group's epoch.
 
         What that takes in steps beyond the first ones goes on later: until then members stay where
         they are, and who joins has nothing yet.
         """
-        if self.is_computing or self._is_paused:
-            return
         if self.subscribed.is_stale() or self.epoch > self.target_epoch:
-            making = self.context.turns.start(
-                self._compute_target(may_see), self._on_target_computed
-            )
-            self._computation = making
-            if not making.ended and not self.target_epoch:
-                self.epoch = max(self.epoch, 2)
-                self.target_epoch = self.epoch - 1  # epoch 0 means not a member
-
-    @property
-    def is_computing(self) -> bool:
-        """Whether a target is being made."""
-        return self._computation is not None and not self._computation.ended
-
-    def stop_computing(self) -> None:
-        """Do not go on with a target: this group is no more, or is empty."""
-        if self._computation is not None:
-            self._computation.stop()
+            self.start_computing(self._compute_target(may_see))
 
     def _compute_target(self, may_see: Callable[[TopicName], bool]) -> Steps[None]:
         if self.subscribed.is_stale():
@@ -421,40 +295,12 @@ class ConsumerGroup:
         }
         self.target_epoch = epoch
 
-    def _on_target_computed(self, steps: int) -> None:
-        """Let time go by between targets that are much work: who comes meanwhile waits for it.
-
-        Kafka 4.3 waits a second between any two targets of a group.
-        """
-        self.report_size()
-        if steps < RESTS_FROM:
-            return
-
-        def rested() -> None:
-            self._is_paused = False
-
-        self._is_paused = True
-        self.context.timers.call_later(min(steps / STEPS_PER_S, REST_MAX_S), rested)
-
-    def step(self, member: ConsumerGroupMember, owned: PartitionIndexes | None) -> None:
-        """Bring a member one step nearer to its target."""
-        state, epoch = member.state, member.epoch
-        target = self.target.get(member.member_id, NO_PARTITIONS)
-        reconcile(member, target, self.target_epoch, self.members.owners, owned)
-        if member.classic is not None:
-            return
-        if member.state is not MemberState.UNREVOKED:
-            member.stop(MemberTimer.REBALANCE)
-        elif (state, epoch) != (
-            MemberState.UNREVOKED,
-            member.epoch,
-        ) or MemberTimer.REBALANCE not in member.waits:
-            self.wait(member, MemberTimer.REBALANCE, member.rebalance_timeout_ms)
-
-    def wait(self, member: ConsumerGroupMember, what: MemberTimer, timeout_ms: int) -> None:
-        """Let a member go if something does not come in time."""
-        timer = self.context.timers.call_later(timeout_ms / 1_000, lambda: self.fence(member))
-        member.wait(what, timer)
+    def limit_revocation(
+        self, member: ConsumerGroupMember, before: tuple[MemberState, int]
+    ) -> None:
+        """Limit the time in which a member gives up partitions; a classic one joins again."""
+        if member.classic is None:
+            super().limit_revocation(member, before)
 
     # -- going
 
@@ -531,14 +377,11 @@ class ConsumerGroup:
         self.epoch = epoch + 1
         self.report_size()
 
-    def start_session_timer(self, member: ConsumerGroupMember) -> None:
-        """Wait for the next sign of life."""
-        classic = member.classic
-        if classic is not None:
-            timeout_ms = classic.session_timeout_ms
-        else:
-            timeout_ms = self.get_override(SESSION_KEY) or self.settings.session_timeout_ms
-        self.wait(member, MemberTimer.SESSION, timeout_ms)
+    def session_timeout_ms(self, member: ConsumerGroupMember) -> int:
+        """Return how long a member may be silent; a classic one has its own time."""
+        if member.classic is not None:
+            return member.classic.session_timeout_ms
+        return super().session_timeout_ms(member)
 
 
 def check_heartbeat(heartbeat: Heartbeat, settings: ConsumerGroupSettings) -> None:

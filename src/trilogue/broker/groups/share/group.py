@@ -16,18 +16,17 @@ import msgspec
 
 from trilogue.broker.errors import (
     GroupMaxSize,
-    InconsistentProtocol,
     InvalidRequest,
     UnknownGroup,
     UnknownMember,
 )
-from trilogue.broker.groups.classic.members import JoinRequest, JoinResult, SyncResult
 from trilogue.broker.groups.consumer.assignors import NO_PARTITIONS, PartitionIndexes
 from trilogue.broker.groups.consumer.context import MEMBER_WEIGHT, ConsumerGroupContext
 from trilogue.broker.groups.consumer.steps import SteppedTask
 from trilogue.broker.groups.consumer.subscribed_topics import SubscribedTopics, TopicSubscription
 from trilogue.broker.groups.group import SHARE
 from trilogue.broker.groups.membership import GROUP
+from trilogue.broker.groups.no_classic_members import NoClassicMembers
 from trilogue.broker.groups.reconciliation import JOIN_EPOCH, LEAVE_EPOCH
 from trilogue.broker.groups.registry import GroupRegistry
 from trilogue.broker.groups.share.assignor import assign_partitions
@@ -38,7 +37,6 @@ from trilogue.broker.groups.share.members import (
 )
 from trilogue.broker.groups.share.records import encode_group, encode_member
 from trilogue.broker.names import TopicName
-from trilogue.broker.promise import Promise
 from trilogue.log.steps import Steps
 
 EMPTY, STABLE = "Empty", "Stable"
@@ -58,11 +56,12 @@ class ShareGroupSettings(msgspec.Struct, frozen=True):
     sessions_max: int = 2_000
 
 
-class ShareGroup:
+class ShareGroup(NoClassicMembers):
     """A group by its name. See the module."""
 
     protocol_type = SHARE
     type = SHARE
+    kind = "share group"
 
     def __init__(
         self,
@@ -112,33 +111,10 @@ class ShareGroup:
         """End an empty group."""
         assert self.is_empty, "a group with members was forgotten"
 
-    def join(self, _: JoinRequest) -> Promise[JoinResult]:
-        """Refuse a classic member."""
-        raise InconsistentProtocol(f"group {self.name} is a share group")
-
-    def sync(
-        self,
-        member_id: str,
-        generation: int,
-        instance_id: str | None = None,
-        *,
-        assignments: Mapping[str, bytes] | None = None,
-        protocol_type: str | None = None,
-        protocol: str | None = None,
-    ) -> Promise[SyncResult]:
-        """Refuse a classic member."""
-        del generation, instance_id, assignments, protocol_type, protocol
-        raise self._unknown_classic(member_id)
-
-    def heartbeat(self, member_id: str, generation: int, instance_id: str | None = None) -> None:
-        """Refuse a classic member."""
-        del generation, instance_id
-        raise self._unknown_classic(member_id)
-
     def leave(self, member_id: str, instance_id: str | None = None) -> None:
         """Refuse a classic member; an administrator may remove a member of its id."""
         if instance_id is not None or member_id not in self._members:
-            raise self._unknown_classic(member_id)
+            raise self.unknown_classic(member_id)
         self.remove(self._members[member_id])
 
     def check_commit(self, member_id: str, generation: int, instance_id: str | None = None) -> None:
@@ -149,9 +125,6 @@ class ShareGroup:
     def check_fetch(self, member_id: str | None, epoch: int) -> None:
         """Refuse: a share group has no committed offsets."""
         self.check_commit(member_id or "", epoch)
-
-    def _unknown_classic(self, member_id: str) -> UnknownMember:
-        return UnknownMember(f"group {self.name} is a share group, without member {member_id!r}")
 
     # -- requests of members
 
