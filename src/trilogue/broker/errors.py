@@ -318,6 +318,10 @@ class InvalidPattern(InvalidRequest):
     """A malformed pattern of topic names."""
 
 
+class InvalidTopology(InvalidRequest):
+    """The topology of a streams application that no topics could fit."""
+
+
 class GroupMaxSize(BrokerError):
     """The group has as many members, or as much metadata, as a group may have."""
 

@@ -2,8 +2,8 @@
 
 Members of a classic group compute the assignment themselves (broker/groups/classic/group.py); those
 of a consumer group get theirs from the broker (KIP-848). A consumer group may have members that
-speak the classic protocol, so the requests of classic members are part of the interface. A share
-group (KIP-932) refuses them.
+speak the classic protocol, so the requests of classic members are part of the interface. Share
+groups (KIP-932) and streams groups (KIP-1071) refuse them.
 
 The subscription of a classic member is opaque bytes here (Kafka's `Subscription`). The broker has
 a decoder that it got at construction; without one the topics of classic members are unknown.
@@ -20,7 +20,7 @@ from trilogue.broker.names import TopicName
 from trilogue.broker.promise import Promise
 
 # kinds of groups, as administration tools show them
-CLASSIC, CONSUMER, SHARE = "classic", "consumer", "share"
+CLASSIC, CONSUMER, SHARE, STREAMS = "classic", "consumer", "share", "streams"
 CONSUMER_PROTOCOL = "consumer"  # the protocol type of groups whose members read topics
 
 
@@ -55,7 +55,7 @@ class Group(Port):
 
     @property
     def type(self) -> str:
-        """CLASSIC, CONSUMER or SHARE."""
+        """CLASSIC, CONSUMER, SHARE or STREAMS."""
 
     @property
     def state_name(self) -> str:

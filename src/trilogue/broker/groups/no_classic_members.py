@@ -1,4 +1,4 @@
-"""How a group refuses the requests of classic members: share groups and streams groups have none."""
+"""How a group without classic members refuses their requests: a share or a streams group."""
 
 from __future__ import annotations
 

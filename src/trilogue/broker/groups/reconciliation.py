@@ -107,6 +107,13 @@ class ReconcilingMember(msgspec.Struct, Generic[K], kw_only=True):
         if gained:
             self.assignment_epochs.append((self.epoch, gained))
 
+    def restore_assigned(self) -> None:
+        """Derive what is assigned from what is owned since some epoch, as rows have it."""
+        owned: Mapping[K, frozenset[int]] = NOTHING
+        for _, some in self.assignment_epochs:
+            owned = unite(owned, some)
+        self.assigned = subtract(owned, self.revoking)
+
     def check_epoch(self, epoch: int, owned: Mapping[K, frozenset[int]] | None) -> None:
         """Refuse a member that is ahead, or behind by more than one lost answer."""
         if epoch in {self.epoch, JOIN_EPOCH}:

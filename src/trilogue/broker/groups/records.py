@@ -4,8 +4,9 @@ Positions expire some time after the last member has gone, and administration to
 without members. So a group writes a fact when it gets its first member and when it loses its last
 one, and snapshots keep it (its members: membership.py):
 
-    GROUP_SAVED    u8 version 1 | u8 kind (0 classic, 1 consumer, 2 share) | i64 empty since, ms, or
-                  -1 while it has members | u16 length, name | u16 length, protocol type
+    GROUP_SAVED    u8 version 1 | u8 kind (0 classic, 1 consumer, 2 share, 3 streams) |
+                  i64 empty since, ms, or -1 while it has members | u16 length, name |
+                  u16 length, protocol type
     GROUP_DELETED    u8 version 1 | u16 length, name
 
 No request waits for these facts, so a crash may take the last ones back; that costs some
@@ -21,11 +22,11 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from trilogue.broker.facts import GROUP_KEY, VERSION, ByteReader, FactJournal, FactKind, SnapshotRow
-from trilogue.broker.groups.group import CLASSIC, CONSUMER, SHARE
+from trilogue.broker.groups.group import CLASSIC, CONSUMER, SHARE, STREAMS
 from trilogue.log.errors import LogError
 
 OCCUPIED: Final = -1  # a group that is not empty is so since no time
-KINDS: Final = (CLASSIC, CONSUMER, SHARE)  # by their numbers on disk
+KINDS: Final = (CLASSIC, CONSUMER, SHARE, STREAMS)  # by their numbers on disk
 PROTOCOL_TYPE_BYTES_MAX: Final = 1_024  # kept of a protocol type; a longer one is cut
 
 _KEPT: Final = Struct(">BBqH")

@@ -43,6 +43,7 @@ from trilogue.broker.groups.classic.records import (
 from trilogue.broker.groups.group import (
     CLASSIC,
     SHARE,
+    STREAMS,
     DecodeSubscription,
     Group,
     no_subscription,
@@ -91,14 +92,17 @@ class GroupRegistry:
     def is_free(self, name: str, type_: str) -> bool:
         """Whether a group of this kind may have the name: no group of a kind that stays has it.
 
-        A share group keeps its name from the others, also without members.
+        A share group keeps its name from the others, also without members; an empty streams group
+        gives it up to a classic one, as an application may go back.
         """
         group, record = self._groups.get(name), self.records.get(name)
         held = group.type if group is not None else record.type if record is not None else None
-        if type_ != SHARE:
-            return held != SHARE
+        if held in {None, type_}:
+            return True
         is_empty = group is None or group.is_empty
-        return held in {None, SHARE} or (held == CLASSIC and is_empty)
+        if type_ in {SHARE, STREAMS}:
+            return held == CLASSIC and is_empty
+        return held != SHARE and (held != STREAMS or (type_ == CLASSIC and is_empty))
 
     # -- which group stands under a name
 
@@ -163,7 +167,7 @@ class GroupRegistry:
         """Become or stay a member of a group, which is made when it is new."""
         try:
             if not self.is_free(request.group, CLASSIC):
-                raise InconsistentProtocol(f"group {request.group} is a share group")
+                raise InconsistentProtocol(f"group {request.group} is of another kind")
             group = self._groups.get(request.group)
             if group is None or (group.type != CLASSIC and group.is_empty):
                 group = self.classic(request.group)

@@ -101,6 +101,7 @@ CODES: dict[type[BaseException], ErrorCode] = {
     broker.UnreleasedInstance: ErrorCode.UNRELEASED_INSTANCE_ID,
     broker.UnsupportedAssignor: ErrorCode.UNSUPPORTED_ASSIGNOR,
     broker.InvalidPattern: ErrorCode.INVALID_REGULAR_EXPRESSION,
+    broker.InvalidTopology: ErrorCode.STREAMS_INVALID_TOPOLOGY,
     broker.GroupMaxSize: ErrorCode.GROUP_MAX_SIZE_REACHED,
     broker.GroupUnavailable: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     broker.GroupNotEmpty: ErrorCode.NON_EMPTY_GROUP,

@@ -26,11 +26,9 @@ from trilogue.broker.groups.classic.records import (
     read_text,
 )
 from trilogue.broker.groups.consumer.assignors import (
-    NO_PARTITIONS,
     PartitionIndexes,
 )
 from trilogue.broker.groups.consumer.members import ClassicMemberMetadata, ConsumerGroupMember
-from trilogue.broker.groups.partition_sets import subtract, unite
 from trilogue.broker.groups.reconciliation import MemberState
 from trilogue.broker.names import TopicName
 
@@ -111,10 +109,7 @@ def decode_member(member_id: str, data: bytes) -> ConsumerGroupMember:
         if reader.read_struct(_FLAG)[0]:
             (session_ms,) = reader.read_struct(_COUNT)
             classic = ClassicMemberMetadata(session_ms, read_protocols(reader))
-        owned = NO_PARTITIONS
-        for _, partitions in epochs:
-            owned = unite(owned, partitions)
-        return ConsumerGroupMember(
+        member = ConsumerGroupMember(
             member_id,
             instance_id=instance_id,
             rack=rack,
@@ -128,10 +123,11 @@ def decode_member(member_id: str, data: bytes) -> ConsumerGroupMember:
             epoch=epoch,
             previous_epoch=previous,
             state=STATES[state],
-            assigned=subtract(owned, revoking),
             revoking=revoking,
             assignment_epochs=epochs,
         )
+        member.restore_assigned()
+        return member
 
 
 def _encode_partitions(partitions: PartitionIndexes) -> bytes:
