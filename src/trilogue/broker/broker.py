@@ -64,6 +64,8 @@ from trilogue.broker.groups.registry import GroupRegistry
 from trilogue.broker.groups.share.partitions import SharePartitions
 from trilogue.broker.groups.share.records import is_share_group
 from trilogue.broker.groups.share.registry import ShareGroupRegistry
+from trilogue.broker.groups.streams.records import is_streams_group
+from trilogue.broker.groups.streams.registry import StreamsGroupRegistry
 from trilogue.broker.names import TopicName
 from trilogue.broker.non_persistent import topics as non_persistent_topics
 from trilogue.broker.non_persistent.topics import NonPersistentTopics
@@ -243,6 +245,9 @@ class Broker:
         self.share_groups = ShareGroupRegistry(
             settings.share_groups, self.groups, self.consumer_groups.context, self.group_values
         )
+        self.streams_groups = StreamsGroupRegistry(
+            settings.streams_groups, self.groups, self.consumer_groups.context, self.group_values
+        )
         self.share_partitions = SharePartitions(
             positions, timers, self._now_ms, self.share_groups.limits
         )
@@ -270,14 +275,17 @@ class Broker:
         membership.attach(journal)
         for name in membership:
             rows = membership.rows(name)
-            is_share = GROUP in rows and is_share_group(rows[GROUP])
+            row = rows.get(GROUP, b"")
+            is_share, is_streams = is_share_group(row), is_streams_group(row)
             # or a crash took a part of the change
-            is_whole = GROUP in rows and (is_share or len(rows) > 1)
+            is_whole = GROUP in rows and (is_share or is_streams or len(rows) > 1)
             if not is_whole or len(groups) >= groups.settings.groups_max:
                 membership.forget(name)
             elif is_share:
                 self.share_groups.restore(name, rows)
-            elif is_consumer_group(rows[GROUP]):
+            elif is_streams:
+                self.streams_groups.restore(name, rows)
+            elif is_consumer_group(row):
                 self.consumer_groups.restore(name, rows)
             else:
                 groups.restore_classic(name, rows)

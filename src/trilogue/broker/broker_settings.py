@@ -13,6 +13,7 @@ from trilogue.broker.cursors.subscription_cursors import SubscriptionLimits
 from trilogue.broker.groups.classic.members import GroupSettings
 from trilogue.broker.groups.consumer.group import ConsumerGroupSettings
 from trilogue.broker.groups.share.group import ShareGroupSettings
+from trilogue.broker.groups.streams.group import StreamsGroupSettings
 from trilogue.broker.producers.idempotence import ProducerLimits
 from trilogue.broker.settings.broker_values import LiveValue
 from trilogue.broker.settings.topic_settings import NODE_DEFAULTS
@@ -22,7 +23,7 @@ from trilogue.broker.transactions.transaction import TransactionLimits
 from trilogue.broker.tubemq.registrations import RegistrationLimits
 
 ASSIGNORS = "uniform,range"
-GROUP_PROTOCOLS = "classic,consumer"
+GROUP_PROTOCOLS = "classic,consumer,streams"
 MINUTE_MS = 60_000
 WINDOWS = ("quota.window.num", "controller.quota.window.num")
 WINDOW_SECONDS = ("quota.window.size.seconds", "controller.quota.window.size.seconds")
@@ -35,6 +36,7 @@ class BrokerSettings(msgspec.Struct, frozen=True):
     groups: GroupSettings = msgspec.field(default_factory=GroupSettings)
     consumer_groups: ConsumerGroupSettings = msgspec.field(default_factory=ConsumerGroupSettings)
     share_groups: ShareGroupSettings = msgspec.field(default_factory=ShareGroupSettings)
+    streams_groups: StreamsGroupSettings = msgspec.field(default_factory=StreamsGroupSettings)
     producers: ProducerLimits = msgspec.field(default_factory=ProducerLimits)
     committed_offsets: OffsetLimits = msgspec.field(default_factory=OffsetLimits)
     subscriptions: SubscriptionLimits = msgspec.field(default_factory=SubscriptionLimits)
@@ -45,7 +47,7 @@ class BrokerSettings(msgspec.Struct, frozen=True):
     def live_values(self, node_id: int) -> dict[str, LiveValue]:
         """Return a function per Kafka setting that returns its value; None is Kafka's default."""
         topic, groups = self.cluster.topic, self.groups
-        consumer, share = self.consumer_groups, self.share_groups
+        consumer, share, streams = self.consumer_groups, self.share_groups, self.streams_groups
         migration = {
             (True, True): "bidirectional",
             (True, False): "upgrade",
@@ -84,6 +86,11 @@ class BrokerSettings(msgspec.Struct, frozen=True):
             "group.share.record.lock.duration.ms": share.record_lock_ms,
             "group.share.partition.max.record.locks": share.record_locks_max,
             "group.share.max.share.sessions": share.sessions_max,
+            "group.streams.session.timeout.ms": streams.session_timeout_ms,
+            "group.streams.heartbeat.interval.ms": streams.heartbeat_interval_ms,
+            "group.streams.max.size": streams.size_max,
+            "group.streams.num.standby.replicas": streams.standby_replicas,
+            "group.streams.initial.rebalance.delay.ms": streams.initial_delay_ms,
             **dict.fromkeys(WINDOWS, 1),  # one bucket of that size instead of many short windows
             **dict.fromkeys(WINDOW_SECONDS, max(1, round(self.quota_burst_s))),
             "offsets.topic.replication.factor": 1,

@@ -23,7 +23,7 @@ from trilogue.broker.errors import (
 )
 from trilogue.broker.facts import Protocol
 from trilogue.broker.groups.classic.states import GroupState
-from trilogue.broker.groups.group import CLASSIC, CONSUMER_PROTOCOL, SHARE, Group
+from trilogue.broker.groups.group import CLASSIC, CONSUMER_PROTOCOL, SHARE, STREAMS, Group
 from trilogue.broker.groups.registry import GroupRegistry
 from trilogue.broker.names import TopicName
 from trilogue.broker.promise import Promise
@@ -112,7 +112,7 @@ class GroupAdmin:
             raise UnknownGroup(f"group {name} is a share group, which has no committed offsets")
         if group is None or group.is_empty:
             return
-        if known.protocol_type != CONSUMER_PROTOCOL:
+        if known.protocol_type not in {CONSUMER_PROTOCOL, STREAMS}:
             raise GroupNotEmpty(f"group {name} has members of kind {known.protocol_type!r}")
 
     def topic_check(self, name: str) -> Callable[[TopicName], None]:

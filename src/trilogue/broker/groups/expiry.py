@@ -129,9 +129,9 @@ def is_expired(position: CommittedOffset, since_ms: int, retention_ms: int, now_
 
 
 def _settled(group: Group) -> bool:
-    if group.protocol_type != CONSUMER_PROTOCOL:
-        return False
-    return group.type != CLASSIC or group.state_name == GroupState.STABLE.value
+    if group.type != CLASSIC:
+        return True
+    return group.protocol_type == CONSUMER_PROTOCOL and group.state_name == GroupState.STABLE.value
 
 
 def _over(group: Group | None) -> bool:

@@ -50,6 +50,9 @@ class MemberState(Enum):
     UNRELEASED = auto()  # others still have partitions of its target
 
 
+STATES: Final = (MemberState.STABLE, MemberState.UNREVOKED, MemberState.UNRELEASED)  # on disk
+
+
 @unique
 class MemberTimer(Enum):
     """What is waited for, for a while; when it does not come, the member goes."""

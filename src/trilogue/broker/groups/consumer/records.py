@@ -29,11 +29,10 @@ from trilogue.broker.groups.consumer.assignors import (
     PartitionIndexes,
 )
 from trilogue.broker.groups.consumer.members import ClassicMemberMetadata, ConsumerGroupMember
-from trilogue.broker.groups.reconciliation import MemberState
+from trilogue.broker.groups.reconciliation import STATES
 from trilogue.broker.names import TopicName
 
 CONSUMER_ROW: Final = 1  # the first byte of the group's row
-STATES: Final = (MemberState.STABLE, MemberState.UNREVOKED, MemberState.UNRELEASED)  # on disk
 
 _GROUP: Final = Struct(">BBI")
 _MEMBER: Final = Struct(">BiiBiB")

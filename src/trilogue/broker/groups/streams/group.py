@@ -397,11 +397,11 @@ class StreamsGroup(NoClassicMembers, ReconcilingGroup[StreamsGroupMember]):
     def _statuses(self, member: StreamsGroupMember) -> Iterable[tuple[GroupStatus, str]]:
         topology, configured = self.topology, self.configured
         if topology is not None and member.topology_epoch < topology.epoch:
-            yield (
-                GroupStatus.STALE_TOPOLOGY,
+            text = (
                 f"The member's topology epoch {member.topology_epoch} is behind"
-                f" the group's topology epoch {topology.epoch}.",
+                f" the group's topology epoch {topology.epoch}."
             )
+            yield GroupStatus.STALE_TOPOLOGY, text
         if self._delay is not None:
             yield GroupStatus.ASSIGNMENT_DELAYED, DELAYED
         elif self.epoch > self.target_epoch:
@@ -409,11 +409,11 @@ class StreamsGroup(NoClassicMembers, ReconcilingGroup[StreamsGroupMember]):
         if configured is not None and configured.problem is not None:
             yield STATUS_OF_PROBLEM[configured.problem], configured.problem_text
         if self._shutdown_by is not None:
-            yield (
-                GroupStatus.SHUTDOWN_APPLICATION,
+            text = (
                 f"Streams group member {self._shutdown_by} encountered a fatal error"
-                " and requested a shutdown for the entire application.",
+                " and requested a shutdown for the entire application."
             )
+            yield GroupStatus.SHUTDOWN_APPLICATION, text
 
     def _endpoints(self) -> list[EndpointPartitions]:
         """Return the partitions of every member that has an endpoint."""

@@ -7,17 +7,19 @@ member  u8 version 1 | JSON of `MemberRow`
 from __future__ import annotations
 
 from struct import Struct
-from typing import Final, Literal, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
 from trilogue.broker.facts import VERSION, ByteReader
-from trilogue.broker.groups.reconciliation import MemberState
+from trilogue.broker.groups.reconciliation import STATES
 from trilogue.broker.groups.streams.members import Endpoint, StreamsGroupMember
 from trilogue.broker.groups.streams.tasks import TaskRole, Tasks
 from trilogue.broker.groups.streams.topology import Topology
 
 STREAMS_ROW: Final = 3  # the first byte of the group's row
+
+NO_TOPOLOGY: Final = b"null"
 
 _GROUP: Final = Struct(">BBI")
 _MEMBER: Final = Struct(">B")
@@ -31,7 +33,7 @@ class MemberRow(msgspec.Struct, omit_defaults=True):
 
     epoch: int
     previous_epoch: int
-    state: Literal["STABLE", "UNREVOKED", "UNRELEASED"]
+    state: int  # of STATES
     rebalance_timeout_ms: int
     topology_epoch: int
     process_id: str
@@ -51,7 +53,9 @@ def is_streams_group(row: bytes) -> bool:
 
 def encode_group(epoch: int, topology: Topology | None) -> bytes:
     """Encode the row of a group."""
-    return _GROUP.pack(STREAMS_ROW, VERSION, epoch) + (topology.encoded if topology else b"null")
+    return _GROUP.pack(STREAMS_ROW, VERSION, epoch) + (
+        topology.encoded if topology else NO_TOPOLOGY
+    )
 
 
 def decode_group(data: bytes) -> tuple[int, Topology | None]:
@@ -60,7 +64,7 @@ def decode_group(data: bytes) -> tuple[int, Topology | None]:
         _, version, epoch = reader.read_struct(_GROUP)
         reader.check_version(version)
         text = reader.read_bytes(len(data) - _GROUP.size)
-        return epoch, _decode_json(text, Topology | None)
+        return epoch, None if text == NO_TOPOLOGY else _decode_json(text, Topology)
 
 
 def encode_member(member: StreamsGroupMember) -> bytes:
@@ -68,7 +72,7 @@ def encode_member(member: StreamsGroupMember) -> bytes:
     row = MemberRow(
         epoch=member.epoch,
         previous_epoch=member.previous_epoch,
-        state=member.state.name,
+        state=STATES.index(member.state),
         rebalance_timeout_ms=member.rebalance_timeout_ms,
         topology_epoch=member.topology_epoch,
         process_id=member.process_id,
@@ -89,6 +93,8 @@ def decode_member(member_id: str, data: bytes) -> StreamsGroupMember:
         (version,) = reader.read_struct(_MEMBER)
         reader.check_version(version)
         row = _decode_json(reader.read_bytes(len(data) - _MEMBER.size), MemberRow)
+        if not 0 <= row.state < len(STATES):
+            raise ValueError(f"a member in state {row.state}")
         member = StreamsGroupMember(
             member_id,
             rack=row.rack,
@@ -101,7 +107,7 @@ def decode_member(member_id: str, data: bytes) -> StreamsGroupMember:
             rebalance_timeout_ms=row.rebalance_timeout_ms,
             epoch=row.epoch,
             previous_epoch=row.previous_epoch,
-            state=MemberState[row.state],
+            state=STATES[row.state],
             revoking=_tasks(row.revoking),
             assignment_epochs=[(epoch, _tasks(tasks)) for epoch, tasks in row.owned],
         )
