@@ -134,6 +134,10 @@ class ReconcilingGroup(Generic[M]):
         """Return the epoch since which a member has owned a partition, if it does."""
         return member.assignment_epoch(topic_id, index)
 
+    def has_epoch(self, member_id: str) -> bool:
+        """Whether a member commits with its epoch."""
+        return self.members.find_member(member_id) is not None
+
     def check_fetch(self, member_id: str | None, epoch: int) -> None:
         """Refuse a member that is behind; a client without member id is allowed."""
         if member_id is None and epoch < 0:

@@ -341,6 +341,23 @@ TABLE: tuple[ApiSpec, ...] = (
         79, (1, 2), "share.acknowledge:handle_share_acknowledge", GROUP, READ, elements_max=FETCHED
     ),
     ApiSpec(
+        88,
+        (0, 0),
+        "groups.streams:handle_streams_group_heartbeat",
+        GROUP,
+        READ,
+        elements_max=MANY,
+    ),
+    ApiSpec(
+        89,
+        (0, 0),
+        "groups.describe_streams_groups:handle_streams_group_describe",
+        GROUP,
+        DESCRIBE,
+        elements_max=FETCHED,
+        encode_in_thread=True,
+    ),
+    ApiSpec(
         90,
         (0, 1),
         "groups.share_offsets:handle_describe_share_group_offsets",

@@ -80,6 +80,8 @@ NAMES: dict[int, tuple[str, str]] = {
     77: ("ShareGroupDescribe", "groups.describe_share_groups"),
     78: ("ShareFetch", "share.fetch"),
     79: ("ShareAcknowledge", "share.acknowledge"),
+    88: ("StreamsGroupHeartbeat", "groups.streams"),
+    89: ("StreamsGroupDescribe", "groups.describe_streams_groups"),
     90: ("DescribeShareGroupOffsets", "groups.share_offsets"),
     91: ("AlterShareGroupOffsets", "groups.share_offsets"),
     92: ("DeleteShareGroupOffsets", "groups.share_offsets"),

@@ -148,6 +148,11 @@ class ConsumerGroup(ReconcilingGroup[ConsumerGroupMember]):
         votes = Counter(each.assignor for each in self.members if each.assignor is not None)
         return votes.most_common(1)[0][0] if votes else DEFAULT_ASSIGNOR
 
+    def has_epoch(self, member_id: str) -> bool:
+        """Whether a member commits with its epoch; a classic one has a generation."""
+        member = self.members.find_member(member_id)
+        return member is not None and member.classic is None
+
     def check_member_epoch(self, member: ConsumerGroupMember, epoch: int) -> None:
         """Refuse an epoch that is not the member's."""
         if member.classic is not None and epoch != member.epoch:

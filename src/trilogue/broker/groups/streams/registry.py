@@ -12,6 +12,7 @@ from trilogue.broker.groups.registry import GroupRegistry
 from trilogue.broker.groups.streams.group import StreamsGroup, StreamsGroupSettings
 from trilogue.broker.groups.streams.members import StreamsHeartbeat, StreamsHeartbeatResponse
 from trilogue.broker.groups.streams.records import decode_group, decode_member
+from trilogue.broker.groups.streams.topic_creation import InternalTopicCreation
 from trilogue.broker.settings.broker_values import GroupValues
 
 
@@ -29,6 +30,7 @@ class StreamsGroupRegistry(GroupKindRegistry[StreamsGroup]):
     ) -> None:
         super().__init__(groups)
         self.settings = settings
+        self.creation = InternalTopicCreation()
         self._context = context
         self._values = values
 

@@ -22,6 +22,7 @@ from trilogue.broker.cursors.committed_offsets import find_refusal
 from trilogue.broker.errors import AccessDenied, BrokerError, InvalidName, UnknownTopic
 from trilogue.broker.facts import DEFAULT_RETENTION, CursorMove, Protocol
 from trilogue.broker.groups.consumer.mixed_group import MixedGroup
+from trilogue.broker.groups.streams.group import StreamsGroup
 from trilogue.broker.names import format_kafka
 from trilogue.broker.promise import Promise
 from trilogue.broker.topics.cluster import Cluster
@@ -118,10 +119,12 @@ def _group_code(context: RequestContext, request: OffsetCommitRequest) -> ErrorC
     group = context.broker.groups.find_group(request.group_id)
     if group is None and epoch >= 0 and context.version >= EPOCHS_SINCE:
         return ErrorCode.UNKNOWN_MEMBER_ID  # after a restart: the member joins again
-    if isinstance(group, MixedGroup) and context.version < EPOCHS_SINCE:
-        member = group.members.find_member(request.member_id)
-        if member is not None and member.classic is None:
-            return ErrorCode.UNSUPPORTED_VERSION
+    if (
+        isinstance(group, MixedGroup | StreamsGroup)
+        and context.version < EPOCHS_SINCE
+        and group.has_epoch(request.member_id)
+    ):
+        return ErrorCode.UNSUPPORTED_VERSION
     try:
         context.broker.groups.check_commit(
             request.group_id, request.member_id, epoch, request.group_instance_id
@@ -133,7 +136,8 @@ def _group_code(context: RequestContext, request: OffsetCommitRequest) -> ErrorC
 
 def _partition_check(context: RequestContext, request: OffsetCommitRequest) -> PartitionCheck:
     """Return the check of a commit at an older epoch of its member (KIP-1251)."""
-    group = context.broker.consumer_groups.find_group(request.group_id)
+    group = context.broker.groups.find_group(request.group_id)
+    assert isinstance(group, MixedGroup | StreamsGroup), "members of other groups have no epochs"
     epoch = request.generation_id_or_member_epoch
     return partial(group.check_partition_commit, request.member_id, epoch)
 

@@ -2,10 +2,11 @@
 
 v1 throttle time · v2 unchanged · v3 flexible; the client's software name and version, checked as in
 Kafka (42) · v4 features that begin with level 0. The features are `group.version` 1 (KIP-848
-groups), `share.version` 1 (share groups, KIP-932) and `transaction.version` 2 (KIP-890); clients
-that do not know the last use the rules of version 1. An unknown version is answered in v0 with 35
-and the range of this API alone (gateway/kafka/connection.py). Trilogue's client, by its software
-name, gets Trilogue's own APIs, and the brokers of the internal listener those between brokers.
+groups), `share.version` 1 (share groups, KIP-932), `streams.version` 1 (streams groups, KIP-1071)
+and `transaction.version` 2 (KIP-890); clients that do not know the last use the rules of version 1.
+An unknown version is answered in v0 with 35 and the range of this API alone
+(gateway/kafka/connection.py). Trilogue's client, by its software name, gets Trilogue's own APIs,
+and the brokers of the internal listener those between brokers.
 """
 
 from __future__ import annotations
@@ -30,12 +31,14 @@ GROUPS = SupportedFeatureKey(name="group.version", min_version=0, max_version=1)
 GROUPS_NOW = FinalizedFeatureKey(name="group.version", min_version_level=1, max_version_level=1)
 SHARES = SupportedFeatureKey(name="share.version", min_version=0, max_version=1)
 SHARES_NOW = FinalizedFeatureKey(name="share.version", min_version_level=1, max_version_level=1)
+STREAMS = SupportedFeatureKey(name="streams.version", min_version=0, max_version=1)
+STREAMS_NOW = FinalizedFeatureKey(name="streams.version", min_version_level=1, max_version_level=1)
 TRANSACTIONS = SupportedFeatureKey(name="transaction.version", min_version=0, max_version=2)
 TRANSACTIONS_NOW = FinalizedFeatureKey(
     name="transaction.version", min_version_level=2, max_version_level=2
 )
-SUPPORTED = [GROUPS, SHARES, TRANSACTIONS]
-FINALIZED = [GROUPS_NOW, SHARES_NOW, TRANSACTIONS_NOW]
+SUPPORTED = [GROUPS, SHARES, STREAMS, TRANSACTIONS]
+FINALIZED = [GROUPS_NOW, SHARES_NOW, STREAMS_NOW, TRANSACTIONS_NOW]
 
 
 def handle_api_versions(

@@ -1,0 +1,141 @@
+"""StreamsGroupDescribe v0: topology, state and members of streams groups (KIP-1071).
+
+A group of another kind, or none, is 69. A topic that the client may not describe hides the whole
+group (29), as in Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from trilogue.broker.access.authorizer import Operation, ResourceKind
+from trilogue.broker.errors import BrokerError
+from trilogue.broker.groups.streams.group import StreamsGroup
+from trilogue.broker.groups.streams.members import StreamsGroupMember
+from trilogue.broker.groups.streams.tasks import NO_TASKS, TaskRole, Tasks, tasks_of_role
+from trilogue.broker.groups.streams.topology import InternalTopic, Subtopology
+from trilogue.broker.names import format_kafka
+from trilogue.gateway.kafka.authorized_operations import authorized_operations
+from trilogue.gateway.kafka.context import RequestContext
+from trilogue.gateway.kafka.errors import to_error_code
+from trilogue.gateway.kafka.groups.streams import task_ids
+from trilogue.gateway.steps import next_step
+from trilogue.wire.kafka.errors import ErrorCode
+from trilogue.wire.kafka.groups.describe_streams_groups import (
+    DescribedStreamsGroup,
+    DescribedStreamsMember,
+    DescribedSubtopology,
+    DescribedTasks,
+    DescribedTopology,
+    StreamsGroupDescribeRequest,
+    StreamsGroupDescribeResponse,
+)
+from trilogue.wire.kafka.groups.streams import StreamsEndpoint, StreamsKeyValue, StreamsTopicInfo
+
+YIELD_EVERY = 100  # members per loop iteration
+
+
+async def handle_streams_group_describe(
+    context: RequestContext, request: StreamsGroupDescribeRequest
+) -> StreamsGroupDescribeResponse:
+    """Describe each requested group once."""
+    response = StreamsGroupDescribeResponse()
+    work = 0
+    for name in dict.fromkeys(request.group_ids):
+        group = _describe_group(context, name)
+        if request.include_authorized_operations and not group.error_code:
+            group.authorized_operations = authorized_operations(context, ResourceKind.GROUP, name)
+        response.groups.append(group)
+        work += 1 + len(group.members)
+        if work >= YIELD_EVERY:
+            work = 0
+            await next_step()
+    return response
+
+
+def _describe_group(context: RequestContext, name: str) -> DescribedStreamsGroup:
+    if code := context.group_refusal(name):
+        return _error_group(name, code)
+    if not name:
+        return _error_group(name, ErrorCode.INVALID_GROUP_ID)
+    try:
+        group = context.broker.streams_groups.find_group(name)
+    except BrokerError as refusal:
+        return _error_group(name, to_error_code(refusal), str(refusal))
+    for topic in group.topology.topics if group.topology is not None else ():
+        if not context.is_allowed_to(Operation.DESCRIBE, ResourceKind.TOPIC, topic):
+            return _error_group(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    return DescribedStreamsGroup(
+        group_id=name,
+        group_state=group.state_name,
+        group_epoch=group.epoch,
+        assignment_epoch=group.target_epoch,
+        topology=_describe_topology(group),
+        members=[
+            _describe_member(member, group.target.get(member.member_id, NO_TASKS))
+            for member in group.members
+        ],
+    )
+
+
+def _error_group(name: str, code: ErrorCode, text: str | None = None) -> DescribedStreamsGroup:
+    return DescribedStreamsGroup(error_code=code, error_message=text, group_id=name)
+
+
+def _describe_topology(group: StreamsGroup) -> DescribedTopology | None:
+    """Return the topology with the numbers of partitions, once its topics are there."""
+    if group.topology is None:
+        return None
+    subtopologies: Iterable[Subtopology] = group.topology.subtopologies
+    if group.configured is not None and group.configured.is_ready:
+        subtopologies = (each.subtopology for each in group.configured.subtopologies.values())
+    return DescribedTopology(
+        epoch=group.topology.epoch,
+        subtopologies=[
+            DescribedSubtopology(
+                subtopology_id=each.subtopology_id,
+                source_topics=sorted(map(format_kafka, each.source_topics)),
+                repartition_sink_topics=sorted(map(format_kafka, each.repartition_sinks)),
+                state_changelog_topics=_describe_topics(each.changelogs),
+                repartition_source_topics=_describe_topics(each.repartition_sources),
+            )
+            for each in subtopologies
+        ],
+    )
+
+
+def _describe_topics(topics: Iterable[InternalTopic]) -> list[StreamsTopicInfo]:
+    found = [
+        StreamsTopicInfo(
+            name=format_kafka(each.name),
+            partitions=each.partition_count,
+            replication_factor=each.replication_factor,
+            topic_configs=[StreamsKeyValue(key=key, value=value) for key, value in each.settings],
+        )
+        for each in topics
+    ]
+    return sorted(found, key=lambda each: each.name)
+
+
+def _describe_member(member: StreamsGroupMember, target: Tasks) -> DescribedStreamsMember:
+    endpoint = member.endpoint
+    return DescribedStreamsMember(
+        member_id=member.member_id,
+        member_epoch=member.epoch,
+        rack_id=member.rack,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        topology_epoch=member.topology_epoch,
+        process_id=member.process_id,
+        user_endpoint=None
+        if endpoint is None
+        else StreamsEndpoint(host=endpoint.host, port=endpoint.port),
+        client_tags=[StreamsKeyValue(key=key, value=value) for key, value in member.tags],
+        assignment=_describe_tasks(member.assigned),
+        target_assignment=_describe_tasks(target),
+    )
+
+
+def _describe_tasks(tasks: Tasks) -> DescribedTasks:
+    active, standby, warmup = (task_ids(tasks_of_role(tasks, role)) for role in TaskRole)
+    return DescribedTasks(active_tasks=active, standby_tasks=standby, warmup_tasks=warmup)
