@@ -107,6 +107,7 @@ class StreamsGroup(NoClassicMembers, ReconcilingGroup[StreamsGroupMember]):
     ) -> None:
         super().__init__(name, settings, context, StreamsGroupMembers())
         self.settings = settings
+        self.target_epoch = 1  # of no tasks: a member at epoch 0 would have to join again
         self.get_override = get_override
         self.topology: Topology | None = None
         self.configured: ConfiguredTopology | None = None
@@ -175,8 +176,7 @@ class StreamsGroup(NoClassicMembers, ReconcilingGroup[StreamsGroupMember]):
         self._apply_heartbeat(member, heartbeat)
         self.refresh()
         self._check_tasks(member, heartbeat.owned)
-        if self._delay is None:
-            self.step(member, heartbeat.owned)
+        self.step(member, heartbeat.owned)
         self.start_session_timer(member)
         is_full = heartbeat.epoch == JOIN_EPOCH or member.assigned != had
         if is_full and member.endpoint is not None:
