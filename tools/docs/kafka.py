@@ -74,6 +74,7 @@ FOREIGN = {
     68: "test_consumer_groups.py",
     69: "test_consumer_groups.py",
     **dict.fromkeys((76, 77, 78, 79, 90, 91, 92), "test_share_groups.py"),
+    **dict.fromkeys((88, 89), "programs/test_streams_groups.py"),
     71: "test_cluster.py",
     72: "test_cluster.py",
     74: "test_settings.py",

@@ -41,6 +41,13 @@ KAFKA_NAMES = {
     "ShareFetchTopic": "FetchTopic", "ShareFetchPartition": "FetchPartition",
     "ShareForgottenTopic": "ForgottenTopic", "SharePartitionData": "PartitionData",
     "AcknowledgePartitionData": "PartitionData", "SharePartitionLeader": "LeaderIdAndEpoch",
+    "StreamsKeyValue": "KeyValue", "StreamsTopicInfo": "TopicInfo", "StreamsTaskIds": "TaskIds",
+    "StreamsCopartitionGroup": "CopartitionGroup", "StreamsSubtopology": "Subtopology",
+    "StreamsTopology": "Topology", "StreamsEndpoint": "Endpoint", "StreamsStatus": "Status",
+    "StreamsTaskOffset": "TaskOffset", "StreamsTopicPartitions": "TopicPartition",
+    "StreamsEndpointPartitions": "EndpointToPartitions", "DescribedSubtopology": "Subtopology",
+    "DescribedTopology": "Topology", "DescribedTasks": "Assignment",
+    "DescribedStreamsMember": "Member", "DescribedStreamsGroup": "DescribedGroup",
 }  # fmt: skip
 # Their v0 was of early access: later releases do not have it, and other fields in its place.
 CHANGED_BEFORE_STABLE = {76, 77, 78, 79}

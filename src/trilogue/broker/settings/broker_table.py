@@ -102,6 +102,20 @@ _SHARE_ROWS = (
     ("max.size", Kind.INT, "200"),
 )
 
+_STREAMS_GROUPS = "how streams groups are kept; settings of a group override some"
+_STREAMS_ROWS = (
+    ("heartbeat.interval.ms", Kind.INT, "5000"),
+    ("min.heartbeat.interval.ms", Kind.INT, "5000"),
+    ("max.heartbeat.interval.ms", Kind.INT, "15000"),
+    ("session.timeout.ms", Kind.INT, "45000"),
+    ("min.session.timeout.ms", Kind.INT, "45000"),
+    ("max.session.timeout.ms", Kind.INT, "60000"),
+    ("max.size", Kind.INT, "2147483647"),
+    ("num.standby.replicas", Kind.INT, "0"),
+    ("max.standby.replicas", Kind.INT, "2"),
+    ("initial.rebalance.delay.ms", Kind.INT, "3000"),
+)
+
 BROKER: dict[str, Setting] = {
     row.key: row
     for row in (
@@ -232,6 +246,10 @@ BROKER: dict[str, Setting] = {
             _read_only(f"group.share.{key}", kind, default, _SHARE_GROUPS)
             for key, kind, default in _SHARE_ROWS
         ),
+        *(
+            _read_only(f"group.streams.{key}", kind, default, _STREAMS_GROUPS)
+            for key, kind, default in _STREAMS_ROWS
+        ),
         _read_only(
             "offsets.topic.replication.factor", Kind.SHORT, "3",
             "positions are durable in one copy",
@@ -303,6 +321,25 @@ GROUPS: dict[str, Setting] = {
             "share.renew.acknowledge.enable", Kind.BOOLEAN, "true",
             "Whether members of a share group may renew the locks of records.",
             scope=Scope.GROUP,
+        ),
+        _dynamic(
+            "streams.session.timeout.ms", Kind.INT, "45000",
+            "How long a member of a streams group may be silent.", minimum=1, scope=Scope.GROUP,
+        ),
+        _dynamic(
+            "streams.heartbeat.interval.ms", Kind.INT, "5000",
+            "How often a member of a streams group sends a heartbeat.", minimum=1,
+            scope=Scope.GROUP,
+        ),
+        _dynamic(
+            "streams.num.standby.replicas", Kind.INT, "0",
+            "How many standby copies a task with stores has.", minimum=0, maximum=2,
+            scope=Scope.GROUP,
+        ),
+        _dynamic(
+            "streams.initial.rebalance.delay.ms", Kind.INT, "3000",
+            "How long a new streams group waits for more members before tasks are assigned.",
+            minimum=0, scope=Scope.GROUP,
         ),
     )
 }  # fmt: skip
