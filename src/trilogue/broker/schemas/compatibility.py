@@ -6,7 +6,8 @@ tests/vectors/pulsar/schemas.json.
 - AVRO, JSON and PROTOBUF schemas are Avro definitions in JSON. A reader's schema is compatible with
   a writer's if Avro can resolve them; names of records and missing symbols of enums do not matter,
   because they do not stop Avro's resolver. JSON schemas of clients before protocol version 13 are
-  in JSON Schema's form, which counts as compatible with everything of the same id.
+  in JSON Schema's form, which counts as compatible with everything of the same id; so are those of
+  the schema registry, which have the property `schema.language`.
 - KEY_VALUE schemas are two: both must be compatible with those before, and keep their types.
 - PROTOBUF_NATIVE schemas keep their root message.
 - Primitive types have no definition: they are compatible with themselves.
@@ -48,11 +49,11 @@ _AVRO_PRIMITIVES: Final = frozenset(
     {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
 )
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-_BACKWARD: Final = {
+BACKWARD: Final = {
     CompatibilityStrategy.BACKWARD, CompatibilityStrategy.BACKWARD_TRANSITIVE,
     CompatibilityStrategy.FULL, CompatibilityStrategy.FULL_TRANSITIVE
 }  # fmt: skip
-_FORWARD: Final = {
+FORWARD: Final = {
     CompatibilityStrategy.FORWARD, CompatibilityStrategy.FORWARD_TRANSITIVE,
     CompatibilityStrategy.FULL, CompatibilityStrategy.FULL_TRANSITIVE
 }  # fmt: skip
@@ -78,6 +79,10 @@ class Definition(NamedTuple):
         return dict(self.properties)
 
 
+JSON_SCHEMA: Final = ("schema.language", "json-schema")
+"""The property of a JSON schema that is a JSON Schema, whatever its type is."""
+
+
 def is_slow_to_check(definition: Definition) -> bool:
     """Whether comparing it may take too long for the event loop."""
     return len(definition.data) > _SLOW_FROM
@@ -90,7 +95,7 @@ def check_definition(definition: Definition) -> None:
     if len(definition.data) > SIZE_MAX:
         raise InvalidSchema(f"a schema of more than {SIZE_MAX} bytes")
     if definition.kind in AVRO_LIKE:
-        if definition.kind != JSON or not _is_json_schema(definition.data):
+        if definition.kind != JSON or not is_json_schema(definition):
             _avro(definition.data)
     elif definition.kind == KEY_VALUE:
         for part in key_and_value(definition):
@@ -111,7 +116,7 @@ def is_same(one: Definition, other: Definition) -> bool:
         return all(map(is_same, key_and_value(one), key_and_value(other)))
     if one.data == other.data:
         return True
-    if one.kind not in AVRO_LIKE or _is_json_schema(one.data) or _is_json_schema(other.data):
+    if one.kind not in AVRO_LIKE or is_json_schema(one) or is_json_schema(other):
         return False
     return bool(_avro(one.data)[0] == _avro(other.data)[0])
 
@@ -139,13 +144,13 @@ def check_compatible(
 
 
 def _check_avro(new: Definition, old: Definition, strategy: CompatibilityStrategy) -> None:
-    if new.kind == JSON and (_is_json_schema(new.data) or _is_json_schema(old.data)):
-        _check_old_json(new.data, old.data)
+    if new.kind == JSON and (is_json_schema(new) or is_json_schema(old)):
+        _check_old_json(new, old)
         return
     ours, theirs = _avro(new.data)[1], _avro(old.data)[1]
-    if strategy in _BACKWARD and not can_read(ours, theirs):
+    if strategy in BACKWARD and not can_read(ours, theirs):
         raise IncompatibleSchema(f"the new schema cannot read what the old one wrote ({_NAMED})")
-    if strategy in _FORWARD and not can_read(theirs, ours):
+    if strategy in FORWARD and not can_read(theirs, ours):
         raise IncompatibleSchema(f"the old schema cannot read what the new one writes ({_NAMED})")
 
 
@@ -166,10 +171,11 @@ def _check_native(new: Definition, old: Definition, _strategy: CompatibilityStra
         raise IncompatibleSchema("the root message may not change")
 
 
-def _check_old_json(new: bytes, old: bytes) -> None:
-    if _is_json_schema(new) and _is_json_schema(old):
-        ours, theirs = json.loads(new).get("id"), json.loads(old).get("id")
-        if ours != theirs:
+def _check_old_json(new: Definition, old: Definition) -> None:
+    if is_json_schema(new) and is_json_schema(old):
+        ours, theirs = (json.loads(each.data) for each in (new, old))
+        both = isinstance(ours, dict) and isinstance(theirs, dict)
+        if both and ours.get("id") != theirs.get("id"):
             raise IncompatibleSchema("the JSON schemas have different ids")
 
 
@@ -230,10 +236,12 @@ def _json(data: bytes) -> Any:
         raise InvalidSchema("a definition that is no JSON") from error
 
 
-def _is_json_schema(data: bytes) -> bool:
-    """Whether a definition is in JSON Schema's form, as clients before protocol 13 send it."""
+def is_json_schema(definition: Definition) -> bool:
+    """Whether a definition is a JSON Schema, as clients before protocol 13 send it."""
+    if JSON_SCHEMA in definition.properties:
+        return True
     try:
-        found = json.loads(data)
+        found = json.loads(definition.data)
     except (ValueError, RecursionError):
         return False
     return isinstance(found, dict) and found.get("type") == "object"

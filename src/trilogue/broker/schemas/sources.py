@@ -8,19 +8,37 @@ definition that needs no others (schemas/compatibility.py):
     PROTOBUF    PROTOBUF_NATIVE: the descriptors of the file and of those that it imports
 
 The definition of a Pulsar client becomes a source in the same way: JSON and PROTOBUF with Avro
-definitions are AVRO. Other types of schemas have no source.
+definitions are AVRO. Other types of schemas have no source. Texts of Protobuf have one form, in
+which a descriptor that was registered (base64) is returned, too.
 """
 
 from __future__ import annotations
 
+import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
 
-from trilogue.broker.errors import InvalidSchema
-from trilogue.broker.schemas.compatibility import AVRO_LIKE, DEPTH_MAX, Definition
+from trilogue.broker.errors import IncompatibleSchema, InvalidSchema
+from trilogue.broker.schemas import json_schemas
+from trilogue.broker.schemas.compatibility import (
+    AVRO_LIKE,
+    BACKWARD,
+    DEPTH_MAX,
+    FORWARD,
+    JSON_SCHEMA,
+    NATIVE,
+    SIZE_MAX,
+    TRANSITIVE,
+    Definition,
+    check_compatible,
+    check_definition,
+    is_json_schema,
+)
+from trilogue.broker.topics.policies import CompatibilityStrategy
 
 AVRO, JSON, PROTOBUF = "AVRO", "JSON", "PROTOBUF"
 LANGUAGES: Final = (JSON, PROTOBUF, AVRO)
@@ -58,18 +76,100 @@ class SchemaSource(msgspec.Struct, frozen=True, omit_defaults=True):
 Resolved = Mapping[str, Definition]  # what the references of a schema name
 
 
-def make_definition(source: SchemaSource, resolved: Resolved) -> Definition:
-    """Return the definition of a source; InvalidSchema."""
-    if source.language == AVRO:
-        return Definition(AVRO, _inline_avro(source.text, resolved))
-    raise InvalidSchema(f"{source.language[:40]} is no language of schemas")
+def make_definition(source: SchemaSource, resolved: Resolved) -> tuple[SchemaSource, Definition]:
+    """Return a source in its own form, and its definition; InvalidSchema."""
+    if source.language == PROTOBUF:
+        source, definition = _define_protobuf(source, resolved)
+    elif source.language == JSON:
+        definition = Definition(JSON, _bundle_json(source.text, resolved), (JSON_SCHEMA,))
+    else:
+        definition = Definition(AVRO, _inline_avro(source.text, resolved))
+        check_definition(definition)
+    if max(len(definition.data), len(source.text)) > SIZE_MAX:
+        raise InvalidSchema(f"a schema with its references has more than {SIZE_MAX} bytes")
+    return source, definition
 
 
 def find_source(definition: Definition) -> SchemaSource | None:
     """Return the source of a topic's definition; None: no language has it."""
     if definition.kind in AVRO_LIKE:
-        return SchemaSource(definition.data.decode(errors="replace"))
+        language = JSON if definition.kind == JSON and is_json_schema(definition) else AVRO
+        return SchemaSource(definition.data.decode(errors="replace"), language)
+    if definition.kind == NATIVE:
+        text = _print_native(definition.data)
+        return None if text is None else SchemaSource(text, PROTOBUF)
     return None
+
+
+def check_change(
+    new: Definition, olds: Sequence[Definition], strategy: CompatibilityStrategy
+) -> None:
+    """Refuse a definition that is incompatible with `olds`, newest last: IncompatibleSchema."""
+    if not olds or strategy is CompatibilityStrategy.ALWAYS_COMPATIBLE:
+        return
+    if new.kind != NATIVE and not is_json_schema(new):
+        check_compatible(new, olds, strategy)
+        return
+    for old in olds if strategy in TRANSITIVE else olds[-1:]:
+        if old.kind != new.kind or is_json_schema(old) != is_json_schema(new):
+            raise IncompatibleSchema(f"the schema before is of another type, {old.kind}")
+        for reader, writer, strategies in ((new, old, BACKWARD), (old, new, FORWARD)):
+            reason = _find_difference(reader, writer) if strategy in strategies else ""
+            if reason:
+                raise IncompatibleSchema(reason)
+
+
+def _find_difference(reader: Definition, writer: Definition) -> str:
+    if reader.kind == JSON:
+        return json_schemas.find_difference(reader.data, writer.data)
+    from trilogue.broker.schemas import protobuf_schemas
+
+    return protobuf_schemas.find_difference(reader.data, writer.data)
+
+
+def _define_protobuf(source: SchemaSource, resolved: Resolved) -> tuple[SchemaSource, Definition]:
+    from trilogue.broker.schemas.protobuf_printer import print_proto
+    from trilogue.broker.schemas.protobuf_schemas import make_native, read_file
+
+    imports = {name: each.data for name, each in resolved.items() if each.kind == NATIVE}
+    if len(imports) < len(resolved):
+        raise InvalidSchema("a Protobuf schema references Protobuf schemas")
+    file = read_file(source.text, imports)
+    definition = Definition(NATIVE, make_native(file, imports))
+    return msgspec.structs.replace(source, text=print_proto(file)), definition
+
+
+@lru_cache(maxsize=256)
+def _print_native(native: bytes) -> str | None:
+    """Return the text of a PROTOBUF_NATIVE definition; None: Pulsar's client sent nonsense."""
+    from trilogue.broker.schemas.protobuf_schemas import print_native
+
+    try:
+        return print_native(native)
+    except InvalidSchema:
+        return None
+
+
+def encode_descriptor(definition: Definition) -> str:
+    """Return the descriptor of a PROTOBUF_NATIVE definition in base64."""
+    from trilogue.broker.schemas.protobuf_schemas import find_root
+
+    return base64.b64encode(find_root(definition.data).SerializeToString()).decode()
+
+
+def _bundle_json(text: str, resolved: Resolved) -> bytes:
+    """Return a JSON Schema with those that it references in "$defs", found by their `$id`."""
+    schema = json_schemas.check_json_schema(text.encode())
+    if not resolved:
+        return text.encode()
+    if not isinstance(schema, dict) or any(not is_json_schema(each) for each in resolved.values()):
+        raise InvalidSchema("a JSON Schema references JSON Schemas")
+    parts = {
+        name: {**found, "$id": name}
+        for name, found in ((name, json.loads(each.data)) for name, each in resolved.items())
+        if isinstance(found, dict)
+    }
+    return json.dumps({**schema, "$defs": {**schema.get("$defs", {}), **parts}}).encode()
 
 
 def parse_json(text: str) -> Any:

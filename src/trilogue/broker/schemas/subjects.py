@@ -219,24 +219,32 @@ class Subjects:
             and any(not each.is_deleted for _, each in self.users(schema_id))
         ]
 
-    def resolve(self, references: Sequence[Reference], depth: int = 0) -> dict[str, Definition]:
+    def resolve(self, references: Sequence[Reference]) -> dict[str, Definition]:
         """Return the definitions that references name; InvalidSchema."""
         if len(references) > REFERENCES_MAX:
             raise InvalidSchema(f"a schema has at most {REFERENCES_MAX} references")
-        if depth > NESTED_MAX:
-            raise InvalidSchema(f"references of more than {NESTED_MAX} levels")
-        found: dict[str, Definition] = {}
-        for each in references:
-            versions = self.versions(self.find(each.subject), deleted=True)
-            matches = [row for row in versions if each.version in {row.number, -1}]
-            if not matches:
-                raise InvalidSchema(
-                    f"the reference {each.name!r} names no version {each.version} of "
-                    f"{each.subject!r}"
-                )
-            self.resolve(self.source(matches[-1]).references, depth + 1)
-            found[each.name] = matches[-1].schema.definition
-        return found
+        self._check_levels(references)
+        return {each.name: self._referenced(each).schema.definition for each in references}
+
+    def _referenced(self, reference: Reference) -> SubjectVersion:
+        versions = self.versions(self.find(reference.subject), deleted=True)
+        for each in reversed(versions):
+            if reference.version in {each.number, -1}:
+                return each
+        raise InvalidSchema(
+            f"the reference {reference.name!r} names no version {reference.version} of "
+            f"{reference.subject!r}"
+        )
+
+    def _check_levels(self, references: Sequence[Reference]) -> None:
+        """Refuse references of references of more than NESTED_MAX levels."""
+        level = {(each.subject, each.version): each for each in references}
+        for _ in range(NESTED_MAX):
+            below = (self.source(self._referenced(each)).references for each in level.values())
+            level = {(each.subject, each.version): each for found in below for each in found}
+            if not level:
+                return
+        raise InvalidSchema(f"references of more than {NESTED_MAX} levels")
 
     # -- changes
 

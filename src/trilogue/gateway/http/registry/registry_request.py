@@ -11,13 +11,21 @@ from enum import Enum
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 from starlette.requests import Request
 
 from trilogue.broker.access.authorizer import CLUSTER, Operation, ResourceKind
 from trilogue.broker.access.client_access import ClientAccess
 from trilogue.broker.errors import InvalidName
-from trilogue.broker.schemas.compatibility import SIZE_MAX
-from trilogue.broker.schemas.sources import AVRO, LANGUAGES, Reference, SchemaSource
+from trilogue.broker.schemas.compatibility import SIZE_MAX, Definition
+from trilogue.broker.schemas.sources import (
+    AVRO,
+    LANGUAGES,
+    PROTOBUF,
+    Reference,
+    SchemaSource,
+    encode_descriptor,
+)
 from trilogue.broker.schemas.subjects import Subject, SubjectVersion, find_resource
 from trilogue.gateway.dependencies import ProtocolGateway
 from trilogue.gateway.http.administration import AuthorizedRequest
@@ -137,6 +145,18 @@ class RegistryRequest(AuthorizedRequest):
         if (body.id or -1) > 0:
             raise RegistryError(OPERATION_NOT_PERMITTED, "an id is given only in mode IMPORT")
         return SchemaSource(body.schema, language, tuple(body.references or ()))
+
+    def formatted(self, source: SchemaSource, definition: Definition) -> SchemaSource:
+        """Return a source in the format of the query.
+
+        `serialized`: a descriptor in base64, of PROTOBUF; `resolved`: without references, of AVRO.
+        """
+        wanted = self.text("format")
+        if wanted == "serialized" and source.language == PROTOBUF:
+            return replace(source, text=encode_descriptor(definition))
+        if wanted == "resolved" and source.language == AVRO:
+            return SchemaSource(definition.data.decode())
+        return source
 
     # -- what it names
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from trilogue.broker.access.authorizer import CLUSTER, Operation, Resource, ResourceKind
 from trilogue.broker.errors import AccessDenied, UnknownSchema
-from trilogue.broker.schemas.sources import LANGUAGES, SchemaSource
+from trilogue.broker.schemas.sources import LANGUAGES, SchemaSource, make_definition
 from trilogue.broker.schemas.subjects import SubjectVersion, find_resource
 from trilogue.gateway.http.registry.registry_request import (
     SCHEMA_NOT_FOUND,
@@ -74,8 +74,8 @@ async def list_schemas(request: RegistryRequest) -> object:
 
 def get_schema(request: RegistryRequest) -> object:
     """Return the schema of an id."""
-    source, _ = _find(request)
-    found = describe_source(source)
+    source, users = _find(request)
+    found = describe_source(_formatted(request, source, users))
     if request.flag("fetchMaxId"):
         found["maxId"] = max(request.broker.subjects.ids())
     return found
@@ -83,23 +83,43 @@ def get_schema(request: RegistryRequest) -> object:
 
 def get_schema_text(request: RegistryRequest) -> object:
     """Return the schema of an id, and nothing else."""
-    source, _ = _find(request)
-    return encode_text(source)
+    source, users = _find(request)
+    return encode_text(_formatted(request, source, users))
 
 
 def list_subjects(request: RegistryRequest) -> object:
     """Return the subjects that have an id."""
     _, users = _find(request)
-    return request.page(sorted({name for name, _ in users}))
+    return request.page(sorted({name for name, _ in _shown(request, users)}))
 
 
 def list_versions(request: RegistryRequest) -> object:
     """Return the versions that have an id."""
     _, users = _find(request)
-    return request.page([{"subject": name, "version": each.number} for name, each in users])
+    shown = _shown(request, users)
+    return request.page([{"subject": name, "version": each.number} for name, each in shown])
 
 
-def _find(request: RegistryRequest) -> tuple[SchemaSource, list[tuple[str, SubjectVersion]]]:
+Users = list[tuple[str, SubjectVersion]]  # subjects and versions
+
+
+def _shown(request: RegistryRequest, users: Users) -> Users:
+    """Return those that were not deleted, or all if the client wants them."""
+    deleted = request.flag("deleted")
+    return [(name, each) for name, each in users if deleted or not each.is_deleted]
+
+
+def _formatted(request: RegistryRequest, source: SchemaSource, users: Users) -> SchemaSource:
+    """Return a source in the format of the query, from the definition of a version with its id."""
+    if not request.text("format"):
+        return source
+    if users:
+        return request.formatted(source, users[0][1].schema.definition)
+    resolved = request.broker.subjects.resolve(source.references)
+    return request.formatted(source, make_definition(source, resolved)[1])
+
+
+def _find(request: RegistryRequest) -> tuple[SchemaSource, Users]:
     """Return the source of the id of the path, and the versions with it that the client may see.
 
     A client sees a schema that a subject has which it may see; the cluster's administrators see
@@ -119,5 +139,4 @@ def _find(request: RegistryRequest) -> tuple[SchemaSource, list[tuple[str, Subje
         source = subjects.source_by_id(schema_id)
     except UnknownSchema as error:
         raise RegistryError(SCHEMA_NOT_FOUND, str(error)) from error
-    deleted = request.flag("deleted")
-    return source, [(name, each) for name, each in seen if deleted or not each.is_deleted]
+    return source, seen

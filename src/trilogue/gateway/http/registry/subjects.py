@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import Any
 
 from trilogue.broker.access.authorizer import Operation
 from trilogue.broker.errors import ConcurrentChange, IncompatibleSchema
-from trilogue.broker.schemas.compatibility import Definition, check_compatible, check_definition
-from trilogue.broker.schemas.sources import AVRO, SchemaSource, make_definition
+from trilogue.broker.schemas.compatibility import Definition
+from trilogue.broker.schemas.sources import AVRO, SchemaSource, check_change, make_definition
 from trilogue.broker.schemas.subjects import SubjectVersion
 from trilogue.broker.topics.policies import CompatibilityStrategy
 from trilogue.gateway.http.administration import ATTEMPTS
@@ -94,7 +95,7 @@ def list_referrers(request: RegistryRequest) -> object:
 
 async def look_up(request: RegistryRequest) -> object:
     """Return the version of a subject that has a schema."""
-    wanted = request.source()
+    wanted, _ = await _define(request, request.source())
     for each in request.subject_versions(deleted=request.flag("deleted")):
         if request.broker.subjects.source(each).identity == wanted.identity:
             return await _describe(request, each)
@@ -110,7 +111,7 @@ async def _describe(request: RegistryRequest, version: SubjectVersion) -> dict[s
         "subject": subject.name,
         "version": version.number,
         "id": subjects.find_id(source),
-        **describe_source(source),
+        **describe_source(request.formatted(source, version.schema.definition)),
     }
 
 
@@ -134,16 +135,16 @@ def encode_text(source: SchemaSource) -> bytes:
 
 async def register(request: RegistryRequest) -> object:
     """Add a schema to a subject; return its id."""
-    source = request.source()
+    posted = request.source()
     for _ in range(ATTEMPTS):
         subject, subjects = request.subject, request.broker.subjects
         known = subjects.versions(subject)
+        source, definition = await _define(request, posted)
         for each in known:
             if subjects.source(each).identity == source.identity:
                 await request.number_versions(known)
                 return {"id": subjects.find_id(source)}
         check_writable(request, subject.name)
-        definition = make_definition(source, subjects.resolve(source.references))
         await _check(request, definition, known, find_strategy(request, subject.name))
         try:
             change = subjects.plan_register(subject, source, definition, known)
@@ -154,33 +155,33 @@ async def register(request: RegistryRequest) -> object:
     raise ConcurrentChange("the subject changes too often")
 
 
+async def _define(
+    request: RegistryRequest, source: SchemaSource
+) -> tuple[SchemaSource, Definition]:
+    """Return a source in its own form and its definition; in the executor where it takes long."""
+    work = partial(make_definition, source, request.broker.subjects.resolve(source.references))
+    if source.language == AVRO and not source.references:
+        definition = Definition(source.language, source.text.encode())
+        return await run_check(request.gateway, definition, work)
+    return await asyncio.get_running_loop().run_in_executor(request.gateway.executor, work)
+
+
 async def _check(
     request: RegistryRequest,
     definition: Definition,
     known: list[SubjectVersion],
     strategy: CompatibilityStrategy,
 ) -> None:
+    olds = [each.schema.definition for each in known]
+    work = partial(check_change, definition, olds, strategy)
     try:
-        await run_check(
-            request.gateway,
-            definition,
-            partial(
-                _check_definition, definition, [each.schema.definition for each in known], strategy
-            ),
-        )
+        await run_check(request.gateway, definition, work)
     except IncompatibleSchema as error:
         raise RegistryError(
             INCOMPATIBLE,
             "Schema being registered is incompatible with an earlier schema for subject "
             f'"{request.params["subject"]}", details: [{error}]',
         ) from error
-
-
-def _check_definition(
-    definition: Definition, olds: list[Definition], strategy: CompatibilityStrategy
-) -> None:
-    check_definition(definition)
-    check_compatible(definition, olds, strategy)
 
 
 async def test_all(request: RegistryRequest) -> object:
@@ -194,8 +195,7 @@ async def test_one(request: RegistryRequest) -> object:
 
 
 async def _test(request: RegistryRequest, known: list[SubjectVersion]) -> object:
-    source, subjects = request.source(), request.broker.subjects
-    definition = make_definition(source, subjects.resolve(source.references))
+    _, definition = await _define(request, request.source())
     strategy = find_strategy(request, request.subject.name)
     messages: list[str] = []
     try:

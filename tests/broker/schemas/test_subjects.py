@@ -1,0 +1,183 @@
+"""Subjects: which versions they have, and changes of a subject and its topic at the same time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.broker.schemas.test_topic_schemas import Room, avro
+from trilogue.broker.errors import ConcurrentChange, InvalidName, InvalidSchema
+from trilogue.broker.schemas import subjects as subjects_module
+from trilogue.broker.schemas.sources import NESTED_MAX, Reference, SchemaSource, make_definition
+from trilogue.broker.schemas.subjects import Subjects, find_resource
+
+
+class Registry(Room):
+    """A room with the subjects of its topics."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.subjects = Subjects({}, self.schemas, self.cluster, lambda: 0)
+
+    def plan_version(self, name: str, text: str, *references: Reference) -> Any:
+        source = SchemaSource(text, references=references)
+        resolved = self.subjects.resolve(references)
+        subject = self.subjects.find(name)
+        known = self.subjects.versions(subject)
+        return self.subjects.plan_register(subject, *make_definition(source, resolved), known)
+
+    def register(self, name: str, text: str, *references: Reference) -> int:
+        result: int = self.carry_out(self.plan_version(name, text, *references))
+        return result
+
+    def numbers(self, name: str) -> list[int]:
+        return [each.number for each in self.subjects.versions(self.subjects.find(name))]
+
+
+def record(name: str, *fields: str) -> str:
+    parts = ",".join(f'{{"name":"{each}","type":"int","default":0}}' for each in fields)
+    return f'{{"type":"record","name":"{name}","fields":[{parts}]}}'
+
+
+def test_ids_count_from_1_and_survive():
+    room = Registry()
+    ids = [room.register("s", record("A")), room.register("s", record("A", "x"))]
+
+    assert ids == [1, 2]
+    assert room.register("other", record("A")) == 1
+    again = Subjects(room.meta.state.settings, room.again(), room.cluster, lambda: 0)
+    assert again.ids() == room.subjects.ids()
+    assert [each.number for each in again.versions(again.find("s"))] == [1, 2]
+    assert sorted(again.names()) == ["other", "s"]
+
+
+def test_two_clients_at_the_same_time_get_different_ids():
+    room = Registry()
+    first, second = room.plan_version("s", record("A")), room.plan_version("t", record("B"))
+
+    assert room.carry_out(first) == 1
+    with pytest.raises(ConcurrentChange):
+        room.carry_out(second)
+    assert room.register("t", record("B")) == 2
+
+
+def test_a_registration_loses_against_the_creation_of_its_topic():
+    room = Registry()
+    late = room.plan_version("t-value", record("A"))
+    topic = room.topic("t")
+    room.add(topic, avro("B"))
+
+    with pytest.raises(ConcurrentChange):
+        room.carry_out(late)
+    assert room.numbers("t-value") == [1]
+
+
+def test_a_topic_goes_on_with_the_versions_of_its_subject():
+    room = Registry()
+    room.register("t-value", record("A"))
+    topic = room.topic("t")
+
+    assert room.add(topic, avro("B")) == 1
+    assert [version for version, _ in room.schemas.versions(topic)] == [0, 1]
+    assert room.register("t-value", record("C")) == 2
+    assert room.numbers("t-value") == [1, 2, 3]
+    assert {name for name, _ in room.subjects.users(1)} == {"t-value"}
+
+
+def test_the_versions_of_a_topic_go_with_it():
+    room = Registry()
+    room.register("t-value", record("A"))
+    topic = room.topic("t")
+    room.register("t-value", record("B"))
+    room.carry_out(room.cluster.plan_delete(topic.name))
+    room.schemas.forget(topic)
+
+    assert room.numbers("t-value") == []
+    left = room.meta.state.settings
+    assert not [key for key in left if key.startswith(("schemas/", "subjects/"))]
+    assert room.subjects.source_by_id(1).text == record("A")
+
+
+def test_versions_of_pulsar_clients_get_ids():
+    room = Registry()
+    topic = room.topic("t")
+    room.add(topic, avro("A"))
+    room.add(topic, avro("B"))
+    versions = room.subjects.versions(room.subjects.find("t-value"))
+    room.carry_out(room.subjects.plan_number(versions))
+
+    found = room.subjects.versions(room.subjects.find("t-value"))
+    assert [each.schema.schema_id for each in found] == [1, 2]
+    assert room.subjects.plan_number(found) is None
+    assert room.register("other", versions[1].schema.data.decode()) == 2
+
+
+def test_a_deletion_by_pulsar_hides_what_was_before():
+    room = Registry()
+    topic = room.topic("t")
+    room.add(topic, avro("A"))
+    room.carry_out(room.schemas.plan_delete(topic))
+    subject = room.subjects.find("t-value")
+
+    assert room.numbers("t-value") == []
+    every = room.subjects.versions(subject, deleted=True)
+    assert [(each.number, each.is_deleted) for each in every] == [(1, True)]
+    room.carry_out(room.subjects.plan_remove(subject, every))
+    assert room.schemas.versions(topic) == []
+    assert room.kept == []
+
+
+def test_a_hidden_version_is_not_current_for_pulsar():
+    room = Registry()
+    topic = room.topic("t")
+    room.add(topic, avro("A"))
+    room.add(topic, avro("B"))
+    versions = room.subjects.versions(room.subjects.find("t-value"))
+    room.carry_out(room.subjects.plan_hide(versions[1:]))
+
+    assert [version for version, _ in room.schemas.current(topic)] == [0]
+    assert room.add(topic, avro("C")) == 2
+
+
+def test_references_are_bounded():
+    room = Registry()
+    room.register("s0", record("R0"))
+    for level in range(1, NESTED_MAX + 1):
+        below = Reference(f"R{level - 1}", f"s{level - 1}", 1)
+        room.register(f"s{level}", record(f"R{level}"), below)
+    last = Reference("R", f"s{NESTED_MAX}", 1)
+
+    with pytest.raises(InvalidSchema, match="levels"):
+        room.plan_version("top", record("Top"), last)
+    with pytest.raises(InvalidSchema, match="references"):
+        room.plan_version("top", record("Top"), *[Reference("R0", "s0", 1)] * 101)
+    with pytest.raises(InvalidSchema, match="no version"):
+        room.plan_version("top", record("Top"), Reference("R0", "s0", 7))
+
+
+def test_ids_and_names_are_bounded(monkeypatch: pytest.MonkeyPatch):
+    room = Registry()
+    monkeypatch.setattr(subjects_module, "IDS_MAX", 2)
+    room.register("s", record("A"))
+    room.register("s", record("B"))
+
+    with pytest.raises(InvalidSchema, match="at most 2"):
+        room.plan_version("s", record("C"))
+    for name in ("", "x" * 1_025, "a\nb"):
+        with pytest.raises(InvalidName):
+            room.subjects.find(name)
+
+
+@pytest.mark.parametrize(
+    ("subject", "topic"),
+    [
+        ("orders-value", "public/default/orders"),
+        ("orders-key", "public/default/orders"),
+        ("acme/shop/orders-value", "acme/shop/orders"),
+        ("com.acme.Order", "public/default/com.acme.Order"),
+        ("a b", "a b"),
+    ],
+)
+def test_the_topic_that_protects_a_subject(subject, topic):
+    assert find_resource(subject) == topic
