@@ -24,6 +24,8 @@ FULL = (
     "tests/docs/test_examples.py",
     "tests/gateway/http/console/test_large.py",
     "tests/gateway/http/pulsar/test_hostile.py",
+    "tests/gateway/http/registry/test_avro.py::test_schemas_and_configuration_survive",
+    "tests/gateway/http/registry/test_hostile.py",
     "tests/meta/test_postgres.py::test_a_commit_that_no_standby",
     "tests/meta/test_postgres.py::test_a_server_that_crashes",
     "tests/meta/test_postgres.py::test_a_server_without_fsync",

@@ -8,6 +8,7 @@ import pytest
 
 from tests.broker.schemas.test_topic_schemas import Room, avro
 from trilogue.broker.errors import ConcurrentChange, InvalidName, InvalidSchema
+from trilogue.broker.names import parse_pulsar
 from trilogue.broker.schemas import subjects as subjects_module
 from trilogue.broker.schemas.sources import NESTED_MAX, Reference, SchemaSource, make_definition
 from trilogue.broker.schemas.subjects import Subjects, find_resource
@@ -181,3 +182,22 @@ def test_ids_and_names_are_bounded(monkeypatch: pytest.MonkeyPatch):
 )
 def test_the_topic_that_protects_a_subject(subject, topic):
     assert find_resource(subject) == topic
+
+
+def test_a_subject_has_one_name():
+    room = Registry()
+    room.register("public/default/t-value", record("A"))
+    topic = room.topic("t")
+
+    assert list(room.subjects.names()) == ["t-value"]
+    assert [version for version, _ in room.schemas.versions(topic)] == [0]
+    assert room.numbers("t-value") == room.numbers("public/default/t-value") == [1]
+
+
+def test_topics_that_kafka_cannot_name_have_no_subject():
+    room = Registry()
+    name = parse_pulsar("persistent://public/default/größe 1").topic
+    topic = room.carry_out(room.cluster.plan_create(room.cluster.check_create(name)))
+    room.add(topic, avro("A"))
+
+    assert list(room.subjects.names()) == []

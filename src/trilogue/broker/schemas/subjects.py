@@ -14,6 +14,7 @@ that was deleted is hidden, and removed when it is deleted permanently.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
@@ -26,9 +27,10 @@ from trilogue.broker.errors import (
     InvalidName,
     InvalidSchema,
     UnknownSchema,
+    UnknownTopicId,
 )
 from trilogue.broker.metadata_change import MetadataChange, plan_setting
-from trilogue.broker.names import TopicName, parse_kafka
+from trilogue.broker.names import TopicName, is_kafka_name, parse_kafka
 from trilogue.broker.schemas.compatibility import Definition
 from trilogue.broker.schemas.sources import (
     NESTED_MAX,
@@ -132,12 +134,14 @@ class Subjects:
     # -- subjects and versions
 
     def find(self, name: str) -> Subject:
-        """Return a subject, which may have no versions; InvalidName."""
+        """Return a subject, which may have no versions, by any spelling; InvalidName."""
         if not 0 < len(name) <= NAME_MAX or not name.isprintable():
             raise InvalidName(f"a subject has 1 to {NAME_MAX} characters that can be printed")
         topic_name = _topic_name(name, VALUE_SUFFIX)
-        topic = None if topic_name is None else self._cluster.find_topic(topic_name)
-        return Subject(name, topic_name, topic)
+        if topic_name is None:
+            return Subject(name, None, None)
+        topic = self._cluster.find_topic(topic_name)
+        return Subject(value_subject(topic_name), topic_name, topic)
 
     def names(self) -> Iterator[str]:
         """Iterate over the subjects that have versions, deleted ones included."""
@@ -145,7 +149,7 @@ class Subjects:
         own = {subject_of(owner) for owner in rows.owners(SUBJECT_KEY)}
         yield from own
         for topic in self._cluster:
-            if rows.rows(topic_owner(topic.topic_id)):
+            if rows.rows(topic_owner(topic.topic_id)) and is_kafka_name(topic.name):
                 name = value_subject(topic.name)
                 if name not in own:
                     yield name
@@ -196,18 +200,22 @@ class Subjects:
 
     def users(self, schema_id: int) -> Iterator[tuple[str, SubjectVersion]]:
         """Iterate over the subjects and versions that have an id, deleted ones included."""
-        topics = {topic_owner(topic.topic_id): topic for topic in self._cluster}
         for owner, number in self._schemas.rows.users(schema_id):
-            if owner.startswith(TOPIC_KEY):
-                topic = topics.get(owner)
-                if topic is None:
-                    continue
-                name = value_subject(topic.name)
-            else:
-                name = subject_of(owner)
+            name = self._name_of(owner)
+            if name is None:
+                continue
             for each in self.versions(self.find(name), deleted=True):
                 if each.number == number + 1:
                     yield name, each
+
+    def _name_of(self, owner: str) -> str | None:
+        """Return the subject of an owner; None: the topic is being deleted."""
+        if not owner.startswith(TOPIC_KEY):
+            return subject_of(owner)
+        with suppress(UnknownTopicId):
+            topic_id = bytes.fromhex(owner.removeprefix(TOPIC_KEY))
+            return value_subject(self._cluster.topic_by_id(topic_id).name)
+        return None
 
     def referrers(self, subject: str, numbers: Iterable[int]) -> list[int]:
         """Return the ids in use whose sources reference one of these versions."""

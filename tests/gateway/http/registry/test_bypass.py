@@ -45,9 +45,11 @@ def node(tmp_path_factory):
         yield made
 
 
+CLIENT = httpx.Client(timeout=20)
+
+
 def post(node, path: str, method: str = "POST") -> httpx.Response:
-    address = f"http://{node.doors['http']}{ROOT}{path}"
-    return httpx.request(method, address, json=BODY, timeout=20)
+    return CLIENT.request(method, f"http://{node.doors['http']}{ROOT}{path}", json=BODY)
 
 
 @pytest.mark.parametrize("subject", SUBJECTS)

@@ -211,7 +211,7 @@ async def _test(request: RegistryRequest, known: list[SubjectVersion]) -> object
 
 async def delete_subject(request: RegistryRequest) -> object:
     """Delete all versions of a subject, or remove them, and return their numbers."""
-    check_writable(request, request.params["subject"])
+    check_writable(request, request.subject.name)
     every = request.subject_versions(deleted=True)
     name, subjects = request.subject.name, request.broker.subjects
     left = [each for each in every if not each.is_deleted]
@@ -239,7 +239,7 @@ async def delete_subject(request: RegistryRequest) -> object:
 
 async def delete_version(request: RegistryRequest) -> object:
     """Delete one version, or remove it, and return its number."""
-    check_writable(request, request.params["subject"])
+    check_writable(request, request.subject.name)
     is_permanent, subjects = request.flag("permanent"), request.broker.subjects
     found = request.subject_version(deleted=True)
     if is_permanent and not found.is_deleted:
