@@ -51,7 +51,7 @@ $(STAMP)-native: setup.py $(COMPILED) | $(BIN)/python
 
 $(STAMP)-dev: $(STAMP)-clients $(STAMP)-spark
 	@echo "installing what tests and checks need: about 60 s, 500 MB"
-	@$(PIP_INSTALL) --group dev --group test -e '.[demo]'
+	@$(PIP_INSTALL) --group dev --group test -e '.[demo,table]'
 	@touch $@
 
 setup: $(STAMP)-dev $(STAMP)-native ## make .venv with everything for development

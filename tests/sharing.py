@@ -44,6 +44,7 @@ FULL = (
     "tests/spark/test_micro_batches.py",
     "tests/spark/test_real_kafka.py",
     "tests/spark/test_s",
+    "tests/spark/test_tables.py",
     "tests/spark/test_transactions.py",
     "tests/wire/kafka/test_java.py",
     "tests/wire/kafka/test_kio.py",

@@ -30,6 +30,7 @@ VERBS = {
     "nodes": "List the nodes of a cluster.",
     "transactions": "List, describe and abort transactions, of Kafka's and Pulsar's clients.",
     "subscriptions": "List the readers of topics, of all protocols.",
+    "table": "Copy topics to tables of Delta, Iceberg or Parquet, exactly once.",
     "users": "Create, list and delete users; passwords and tokens.",
     "acls": "List, add and remove ACLs, in Kafka's words.",
     "doctor": "Check this installation, its data, or a running server.",
@@ -49,6 +50,7 @@ MODULES = {
     "groups": "cli.groups.command",
     "produce": "cli.messages.produce",
     "subscriptions": "cli.subscriptions.command",
+    "table": "cli.table_command",
     "topics": "cli.topics.command",
     "users": "cli.access.users",
 }

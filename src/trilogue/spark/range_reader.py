@@ -7,13 +7,13 @@ received part of the next one, and the batch that is being filled.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
 from trilogue.client.errors import ServerRefused
 from trilogue.client.kafka.consumer.batch_reader import FetchedRecords
 from trilogue.client.kafka.model import EARLIEST, LATEST
-from trilogue.entry.arrow import ArrowReader
+from trilogue.entry.arrow import ArrowReader, arrow_schema
 from trilogue.entry.walk import walk_headers
 from trilogue.spark.errors import explained_errors
 from trilogue.spark.link import Link, link
@@ -36,7 +36,7 @@ def read_range(
     wanted_range: Range,
     payload: Payload | None = None,
     partition_id: int | None = None,
-) -> Iterator[pa.RecordBatch]:
+) -> Generator[pa.RecordBatch, None, None]:
     """Fetch and decode one range; DataLost if it is missing and failOnDataLoss is set.
 
     `partition_id`: of the partition in the data directory of the options, from which its older
@@ -52,6 +52,21 @@ def read_range(
             decoder = BatchDecoder(payload, options.columns, place)
             batches = _read_range(options, wanted_range, decoder.columns, partition_id)
             yield from decoder.decode_all(batches)
+
+
+def read_schema(options: ReadOptions, payload: Payload | None) -> pa.Schema:
+    """Return the schema of the batches that `read_range` yields."""
+    schema = arrow_schema(options.columns)
+    if payload is None:
+        return schema
+    import pyarrow as pa
+
+    from trilogue.spark.payload.batch_decoder import BatchDecoder
+
+    decoder = BatchDecoder(payload, options.columns, "")
+    empty = pa.RecordBatch.from_pylist([], arrow_schema(decoder.columns))
+    (decoded,) = decoder.decode_all([empty])
+    return decoded.schema
 
 
 def _read_range(

@@ -26,13 +26,12 @@ from pyspark.sql.types import (
 )
 
 from trilogue.spark.errors import OptionError, explained_errors
-from trilogue.spark.payload.payload import Payload, make_payload
+from trilogue.spark.payload.payload import Payload
 from trilogue.spark.payload.payload_options import Mode
-from trilogue.spark.payload.registry import fetch_schema
+from trilogue.spark.payload.resolution import resolve_payload
 from trilogue.spark.read_options import ReadOptions
 from trilogue.spark.reader import BatchReader
 from trilogue.spark.stream_reader import StreamReader
-from trilogue.spark.topic_lookup import find_lookup
 from trilogue.spark.write_options import WriteOptions
 from trilogue.spark.writer import BatchWriter, StreamWriter
 
@@ -61,7 +60,7 @@ class DefaultSource(DataSource):
     def schema(self) -> StructType:
         """Return the columns that the options select."""
         options = ReadOptions.parse(self.options)
-        return _schema(options, _resolve_payload(options))
+        return _schema(options, resolve_payload(options))
 
     @explained_errors()
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -76,7 +75,7 @@ class DefaultSource(DataSource):
     def _resolve(self, schema: StructType) -> tuple[ReadOptions, Payload | None]:
         """Return options and payload; OptionError if Spark's schema is not that of the source."""
         options = ReadOptions.parse(self.options)
-        payload = _resolve_payload(options)
+        payload = resolve_payload(options)
         ours = _schema(options, payload)
         if schema.simpleString() != ours.simpleString():
             raise OptionError(
@@ -105,17 +104,3 @@ def _schema(options: ReadOptions, payload: Payload | None) -> StructType:
         if payload.mode is Mode.PERMISSIVE:
             fields.append(StructField(payload.corrupt_column, BinaryType()))
     return StructType(fields)
-
-
-def _resolve_payload(options: ReadOptions) -> Payload | None:
-    """Return the payload with its schema; the registry gives it where the options do not."""
-    wanted = options.payload
-    if wanted is None:
-        return None
-    registered = None
-    if wanted.schema_text is None and wanted.descriptor is None:
-        assert wanted.admin_url is not None
-        topics = sorted({topic for topic, _ in find_lookup(options).partitions(options)})
-        tls = options.security.make_context()
-        registered = fetch_schema(wanted.admin_url, topics, wanted.admin_token, tls)
-    return make_payload(wanted, registered)

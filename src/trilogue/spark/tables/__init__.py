@@ -1,0 +1,1 @@
+"""Topics copied to tables in files: Delta, Iceberg and Parquet, exactly once."""

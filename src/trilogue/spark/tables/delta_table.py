@@ -1,0 +1,89 @@
+"""A Delta table, by delta-rs: positions are application transactions of Delta's own log.
+
+The application is the partition, its version is the next offset. Delta keeps the newest version of
+each application in its checkpoints, and refuses two commits of one application at the same time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from trilogue.spark.tables.topic_table import (
+    PartitionName,
+    TableChanged,
+    TableError,
+    TablePart,
+    join_rows,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import DeltaTable
+
+
+class DeltaTopicTable:
+    """A Delta table at a path or URL, created by the first commit."""
+
+    def __init__(self, location: str, storage_options: Mapping[str, str] | None = None) -> None:
+        self._location = location
+        self._storage = dict(storage_options or {})
+        self._table: DeltaTable | None = None
+
+    def read_positions(self, partitions: Iterable[PartitionName]) -> dict[PartitionName, int]:
+        """Load the newest version of the table, and return the positions that it has."""
+        table = self._load()
+        if table is None:
+            return {}
+        found = {one: table.transaction_version(str(one)) for one in partitions}
+        return {one: offset for one, offset in found.items() if offset is not None}
+
+    def append(self, schema: pa.Schema, parts: Sequence[TablePart]) -> None:
+        """Commit rows and positions as one version of the table."""
+        from deltalake import CommitProperties, Transaction, write_deltalake
+
+        moved = [Transaction(str(part.partition), part.end) for part in parts]
+        with _explained_errors(self._location):
+            write_deltalake(
+                self._location if self._table is None else self._table,
+                join_rows(schema, parts),
+                mode="append",
+                schema_mode="merge",
+                storage_options=self._storage,
+                commit_properties=CommitProperties(app_transactions=moved),
+            )
+
+    def compact(self) -> int:
+        """Rewrite small files; the old ones stay for readers until the table is vacuumed."""
+        table = self._load()
+        if table is None:
+            return 0
+        with _explained_errors(self._location):
+            return int(table.optimize.compact()["numFilesRemoved"])
+
+    def close(self) -> None:
+        """Forget the loaded table; there is no lock."""
+        self._table = None
+
+    def _load(self) -> DeltaTable | None:
+        from deltalake import DeltaTable
+
+        with _explained_errors(self._location):
+            exists = DeltaTable.is_deltatable(self._location, self._storage)
+            self._table = (
+                DeltaTable(self._location, storage_options=self._storage) if exists else None
+            )
+        return self._table
+
+
+@contextmanager
+def _explained_errors(location: str) -> Iterator[None]:
+    from deltalake.exceptions import CommitFailedError, DeltaError
+
+    try:
+        yield
+    except CommitFailedError as error:
+        raise TableChanged(f"{location}: {error}") from error
+    except (DeltaError, OSError, ValueError) as error:
+        raise TableError(f"{location}: {error}") from error

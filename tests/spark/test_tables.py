@@ -1,0 +1,364 @@
+"""Topics in tables of Delta, Iceberg and Parquet: each offset once, whatever ends in between."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.cli.kafka_cli import Shell
+from tests.server import Server, clean_environment, command_line
+from tests.spark.rooms import close_links, make_topic, numbered, produce, remove_topic
+from tests.tools import require
+from tests.waiting import wait_until
+from trilogue.spark.errors import DataLost
+from trilogue.spark.read_options import ReadOptions
+from trilogue.spark.tables.delta_table import DeltaTopicTable
+from trilogue.spark.tables.iceberg_table import IcebergTopicTable
+from trilogue.spark.tables.parquet_table import ParquetTopicTable
+from trilogue.spark.tables.table_writer import CommitLimits, TableWriter
+from trilogue.spark.tables.topic_table import TableChanged, TableError, TopicTable
+
+FORMATS = ("delta", "iceberg", "parquet")
+WITH_COMMITS = FORMATS[:2]
+LONG = [pytest.param(each, marks=pytest.mark.long) for each in FORMATS[1:]]
+
+
+class Place:
+    """A table of one format in a folder: opened by us, read by the format's own library."""
+
+    def __init__(self, kind: str, folder: Path) -> None:
+        self.kind = kind
+        self.folder = folder
+        (folder / "warehouse").mkdir()
+        self.catalog = {
+            "type": "sql",
+            "uri": f"sqlite:///{folder}/catalog.db",
+            "warehouse": f"file://{folder}/warehouse",
+        }
+
+    def open(self) -> TopicTable:
+        if self.kind == "delta":
+            return DeltaTopicTable(str(self.folder / "delta"))
+        if self.kind == "iceberg":
+            return IcebergTopicTable("space.t", "c", self.catalog)
+        return ParquetTopicTable(self.folder / "parquet")
+
+    @property
+    def arguments(self) -> list[str]:
+        """The table on the command line."""
+        if self.kind == "iceberg":
+            pairs = [f"--property={name}={value}" for name, value in self.catalog.items()]
+            return ["--iceberg", "space.t", "--catalog", "c", *pairs]
+        return [f"--{self.kind}", str(self.folder / self.kind)]
+
+    def read(self) -> pa.Table:
+        if self.kind == "delta":
+            from deltalake import DeltaTable
+
+            return DeltaTable(self.folder / "delta").to_pyarrow_table()
+        if self.kind == "iceberg":
+            return self.load().scan().to_arrow()
+        return pq.read_table(self.folder / "parquet", schema=None)
+
+    def load(self):
+        from pyiceberg.catalog import load_catalog
+
+        return load_catalog("c", **self.catalog).load_table("space.t")
+
+    def count_files(self) -> int:
+        """How many data files there are: each commit adds one."""
+        return sum(1 for _ in self.folder.rglob("*.parquet"))
+
+
+@pytest.fixture(autouse=True)
+def needed() -> None:
+    require("deltalake", found=find_spec("deltalake"))
+    require("pyiceberg", found=find_spec("pyiceberg"))
+
+
+@pytest.fixture(autouse=True)
+def closed_links(server: Server) -> Iterator[None]:
+    yield
+    close_links(server.kafka)
+
+
+@pytest.fixture
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    return Place(getattr(request, "param", "delta"), tmp_path)
+
+
+each_format = pytest.mark.parametrize("place", FORMATS, indirect=True)
+each_with_commits = pytest.mark.parametrize("place", WITH_COMMITS, indirect=True)
+
+
+def options(server: Server, topic: str, **more: str) -> ReadOptions:
+    return ReadOptions.parse({"kafka.bootstrap.servers": server.kafka, "subscribe": topic, **more})
+
+
+def write(given: ReadOptions, table: TopicTable, **limits: int) -> list[int]:
+    """Write all there is; return the offsets of each commit."""
+    writer = TableWriter(given, table, CommitLimits(**limits))
+    found = []
+    while count := writer.write_next():
+        found.append(count)
+    table.close()
+    return found
+
+
+def places(rows: pa.Table) -> list[tuple[int, int]]:
+    return sorted(zip(rows["partition"].to_pylist(), rows["offset"].to_pylist(), strict=True))
+
+
+@each_format
+def test_a_table_has_the_rows_of_its_topic_and_goes_on(server, place):
+    topic = make_topic(server, 2)
+    produce(server, topic, numbered(100))
+    given = options(server, topic, includeHeaders="true")
+
+    commits = write(given, place.open(), offsets=30)
+    assert max(commits) <= 30
+    assert sum(commits) == 100
+    assert write(given, place.open()) == []
+    produce(server, topic, [{"headers": [("a", b"1")]}, *numbered(9, first=100)])
+    assert write(given, place.open()) == [10]
+
+    rows = place.read()
+    found = {value for value in rows["value"].to_pylist() if value is not None}
+    assert found == {row["value"] for row in numbered(109)}
+    assert len(set(places(rows))) == rows.num_rows == 110
+    assert [one for one in rows["headers"].to_pylist() if one] == [[{"key": "a", "value": b"1"}]]
+
+
+@each_with_commits
+def test_a_commit_whose_writer_ended_before_it_knew_is_not_repeated(server, place):
+    topic = make_topic(server, 1)
+    produce(server, topic, numbered(50))
+    given = options(server, topic)
+    table = place.open()
+    commit = table.append
+
+    def commit_and_end(*arguments: object) -> None:
+        commit(*arguments)
+        raise ConnectionError
+
+    table.append = commit_and_end
+    with pytest.raises(ConnectionError):
+        TableWriter(given, table, CommitLimits(20)).write_next()
+
+    assert write(given, place.open(), offsets=20) == [20, 10]
+    assert places(place.read()) == [(0, number) for number in range(50)]
+
+
+@each_with_commits
+def test_of_two_writers_at_once_one_commits(server, place):
+    topic = make_topic(server, 1)
+    produce(server, topic, numbered(50))
+    given = options(server, topic)
+    write(given, place.open(), offsets=10)
+    produce(server, topic, numbered(10))
+    slow, quick = place.open(), place.open()
+    commit = slow.append
+    attempts = []
+
+    def commit_late(*arguments: object) -> None:
+        attempts.append(1)
+        if len(attempts) == 1:
+            assert write(given, quick) == [10]
+        commit(*arguments)
+
+    slow.append = commit_late
+
+    assert write(given, slow) == []
+    assert len(attempts) == 1
+    assert places(place.read()) == [(0, number) for number in range(60)]
+
+
+def test_a_writer_gives_up_when_another_one_is_always_first(server, place):
+    topic = make_topic(server, 1)
+    produce(server, topic, numbered(1))
+    table = place.open()
+
+    def lose(*_: object) -> None:
+        raise TableChanged("another")
+
+    table.append = lose
+    with pytest.raises(TableChanged):
+        write(options(server, topic), table)
+
+
+@each_with_commits
+def test_typed_columns_are_added_to_a_table(server, place):
+    topic = make_topic(server, 1)
+    typed = {"payload": "json", "mode": "DROPMALFORMED", "columns": "value,partition,offset"}
+    produce(server, topic, [{"value": b'{"a": 1}'}, {"value": b"oops"}])
+    write(options(server, topic, payloadSchema="a BIGINT", **typed), place.open())
+    produce(server, topic, [{"value": b'{"a": 2, "b": "x"}'}])
+    more = {**typed, "columns": "value,partition,offset,timestamp"}
+    write(options(server, topic, payloadSchema="a BIGINT, b STRING", **more), place.open())
+
+    rows = sorted(place.read().to_pylist(), key=lambda row: row["offset"])
+
+    assert [row["value"] for row in rows] == [{"a": 1, "b": None}, {"a": 2, "b": "x"}]
+    assert [row["timestamp"] is None for row in rows] == [True, False]
+
+
+@each_with_commits
+def test_rows_are_appended_to_a_table_that_others_write(server, place):
+    topic = make_topic(server, 1)
+    produce(server, topic, numbered(5))
+    own = pa.table({"offset": pa.array([-1], pa.int64()), "partition": pa.array([0], pa.int32())})
+    if place.kind == "delta":
+        from deltalake import write_deltalake
+
+        write_deltalake(place.folder / "delta", own)
+    else:
+        from pyiceberg.catalog import load_catalog
+
+        catalog = load_catalog("c", **place.catalog)
+        catalog.create_namespace("space")
+        catalog.create_table("space.t", own.schema).append(own)
+
+    write(options(server, topic), place.open())
+
+    assert places(place.read()) == [(0, number) for number in range(-1, 5)]
+
+
+@each_format
+def test_a_part_of_aborted_messages_moves_the_position(server, place):
+    import confluent_kafka
+
+    topic = make_topic(server, 1)
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": server.kafka, "transactional.id": f"{place.kind}-{topic}"}
+    )
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    producer.produce(topic, b"aborted")
+    producer.flush(20)
+    producer.abort_transaction(20)
+    given = options(server, topic)
+
+    assert write(given, place.open()) == [2]
+    assert write(given, place.open()) == []
+    produce(server, topic, numbered(1))
+    write(given, place.open())
+    assert places(place.read()) == [(0, 2)]
+
+
+def test_a_commit_ends_at_its_limit_of_bytes(server, place):
+    topic = make_topic(server, 1)
+    produce(server, topic, ({"value": bytes(20_000)} for _ in range(3_000)))
+    commits = write(options(server, topic), place.open(), size=1)
+
+    assert len(commits) == 2
+    assert sum(commits) == 3_000
+    assert places(place.read()) == [(0, number) for number in range(3_000)]
+
+
+def test_compaction_keeps_rows_and_positions(server, place):
+    topic = make_topic(server, 1)
+    produce(server, topic, numbered(60))
+    given = options(server, topic)
+    write(given, place.open(), offsets=10)
+
+    assert place.open().compact() == 6
+    assert write(given, place.open()) == []
+    assert places(place.read()) == [(0, number) for number in range(60)]
+
+
+def test_a_topic_that_was_created_again_is_appended_from_its_beginning(server, place):
+    topic = make_topic(server, 1)
+    produce(server, topic, numbered(5))
+    write(options(server, topic), place.open())
+    remove_topic(server, topic)
+    make_topic(server, 1, topic)
+    produce(server, topic, numbered(2, first=5))
+    close_links(server.kafka)
+
+    assert write(options(server, topic), place.open()) == [2]
+    assert place.read().num_rows == 7
+
+
+def test_a_folder_has_one_writer(tmp_path):
+    first = ParquetTopicTable(tmp_path)
+    draft = tmp_path / ".draft-left"
+    draft.touch()
+
+    with pytest.raises(TableError, match="another writer"):
+        ParquetTopicTable(tmp_path)
+    first.close()
+    ParquetTopicTable(tmp_path).close()
+
+    assert not draft.exists()
+
+
+def test_a_position_beyond_the_log_is_data_loss(server, place):
+    topic = make_topic(server, 1)
+    produce(server, topic, numbered(3))
+    table = place.open()
+    known = table.read_positions
+    table.read_positions = lambda names: dict.fromkeys(names, 9) or known(names)
+
+    with pytest.raises(DataLost, match="the table is at offset 9"):
+        write(options(server, topic), table)
+
+
+@pytest.mark.parametrize("place", ["delta", *LONG], indirect=True)
+def test_writers_that_are_killed_lose_and_repeat_nothing(server, place):
+    """Counted by sequence numbers; each kill comes at another commit."""
+    topic = make_topic(server, 1)
+    produce(server, topic, numbered(400))
+    command = command_line(
+        "table", "write", topic, *place.arguments, "--commit", "10", "--server", server.kafka
+    )
+    for files in (1, 12):
+        writer = subprocess.Popen(command, env=clean_environment({}), stdout=subprocess.DEVNULL)
+        wait_until(lambda: place.count_files() >= files, "no commit")  # noqa: B023
+        writer.kill()
+        writer.wait()
+
+    body = Shell(server.kafka).run("table", "write", topic, *place.arguments, "--json")
+    state = Shell(server.kafka).run("table", "status", topic, *place.arguments, "--json")
+
+    assert 0 < json.loads(body.stdout)["offsets"] < 400 - 100
+    assert json.loads(state.stdout)[0]["lag"] == 0
+    assert places(place.read()) == [(0, number) for number in range(400)]
+
+
+def test_a_follower_appends_until_it_is_terminated(server, place):
+    topic = make_topic(server, 1)
+    produce(server, topic, numbered(3))
+    follower = subprocess.Popen(
+        command_line("table", "write", topic, *place.arguments, "--follow", "--every", "0.1",
+                     "--server", server.kafka, "--json"),
+        env=clean_environment({}), stdout=subprocess.PIPE,
+    )  # fmt: skip
+    wait_until(lambda: place.count_files() == 1, "no commit")
+    produce(server, topic, numbered(4))
+    wait_until(lambda: place.count_files() == 2, "no second commit")
+    follower.terminate()
+    output, _ = follower.communicate(timeout=30)
+
+    assert follower.returncode == 0
+    assert json.loads(output) == {"offsets": 7}
+    assert places(place.read()) == [(0, number) for number in range(7)]
+
+
+def test_a_table_is_named_once_on_the_command_line(server, tmp_path):
+    shell = Shell(server.kafka)
+
+    assert "one of --delta" in shell.run("table", "write", "t", code=2).stderr
+    assert (
+        "unknown option"
+        in shell.run(
+            "table", "write", "t", "--delta", str(tmp_path), "-o", "colour=red", code=2
+        ).stderr
+    )
+    assert shell.run("table", "compact", "--delta", str(tmp_path / "none")).stdout
