@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 FULL = (
+    "tests/attacks/",
     "tests/client/kafka/test_broken_steps.py",
     "tests/client/pulsar/test_fuzz.py",
     "tests/client/pulsar/test_real_server.py",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import threading
 from collections.abc import Callable
@@ -25,6 +26,15 @@ def resident(pid: int) -> int:
     return int(line.split()[1]) << 10
 
 
+def cpu_time(pid: int) -> float:
+    """CPU seconds that a process has used; 0 once it has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def dial(address: str) -> socket.socket:
     host, port = address.rsplit(":", 1)
     return socket.create_connection((host, int(port)), timeout=10)
@@ -33,21 +43,24 @@ def dial(address: str) -> socket.socket:
 class Healthy(threading.Thread):
     """A well-behaved client: it sends one request after the other and measures each response time.
 
-    The time that the machine gives to other processes is not counted: see `own_time`.
+    The time that the machine gives to other processes is not counted: see `own_time`. `busiest` is
+    the most CPU time that the server used between a request and its response: what the loop did
+    first. It does not depend on the load of the machine.
     """
 
     def __init__(self, pid: int, request: Callable[[], object], close: Callable[[], None]) -> None:
         super().__init__(daemon=True)
         self.pid, self.request, self.close = pid, request, close
         self.stopping = threading.Event()
-        self.slowest = 0.0
+        self.slowest = self.busiest = 0.0
         self.sent = 0
 
     def run(self) -> None:
         while not self.stopping.wait(0.01):
-            began = own_time(self.pid)
+            began, used = own_time(self.pid), cpu_time(self.pid)
             self.request()
             self.slowest = max(self.slowest, own_time(self.pid) - began)
+            self.busiest = max(self.busiest, cpu_time(self.pid) - used)
             self.sent += 1
 
     def wait_for(self, more: int, seconds: float = 120.0) -> None:

@@ -17,7 +17,17 @@ import uvloop
 
 from tests.security.certificates import Authority
 from trilogue.gateway.tls import TlsContexts, TlsFiles
-from trilogue.gateway.tls_transport import PIECE_BYTES, RECEIVED_BYTES, TlsTransport
+from trilogue.gateway.tls_transport import (
+    FIRST_PIECE_BYTES,
+    LARGE_AFTER_BYTES,
+    LARGE_MAX,
+    LARGE_PIECE_BYTES,
+    PIECE_AFTER_BYTES,
+    PIECE_BYTES,
+    RECEIVED_BYTES,
+    TlsMemory,
+    TlsTransport,
+)
 
 MIB = 1 << 20
 
@@ -192,7 +202,7 @@ def test_a_peer_that_is_not_read_costs_one_buffer(authority: Authority, loop: An
         assert isinstance(transport, TlsTransport)
 
         assert made.received == 0
-        assert transport.kept_bytes <= RECEIVED_BYTES + 2 * PIECE_BYTES
+        assert 0 < transport.kept_bytes <= RECEIVED_BYTES
         made.transport.resume_reading()
         assert await reader.readexactly(4 * MIB) == bytes(4 * MIB)
         writer.close()
@@ -312,3 +322,35 @@ def test_the_transport_knows_its_certificate_and_addresses(authority: Authority,
         writer.close()
 
     run(test, uvloop.new_event_loop)
+
+
+def test_few_connections_of_a_node_pass_large_pieces():
+    """Each costs more memory, which no budget counts."""
+    memory = TlsMemory()
+
+    assert all(memory.add_large() for _ in range(LARGE_MAX))
+    assert not memory.add_large()
+    memory.large -= 1
+    assert memory.add_large()
+
+
+@both_loops
+def test_pieces_grow_with_what_a_connection_carries(authority: Authority, loop: Any):
+    async def test() -> None:
+        server = Server(authority, Echo)
+        reader, writer = await server.connect()
+        connection = server.made[0].transport._connection
+        sizes = [connection._piece_bytes]
+        for size in (PIECE_AFTER_BYTES, LARGE_AFTER_BYTES):
+            writer.write(bytes(size))
+            assert await reader.readexactly(size) == bytes(size)
+            sizes.append(connection._piece_bytes)
+        memory = connection._memory
+        large = memory.large
+        writer.close()
+        await server.made[0].lost
+
+        assert sizes == [FIRST_PIECE_BYTES, PIECE_BYTES, LARGE_PIECE_BYTES]
+        assert (large, memory.large) == (1, 0)
+
+    run(test, loop)

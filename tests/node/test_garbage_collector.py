@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import subprocess
+import sys
 import weakref
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.waiting import wait_on_loop
+from trilogue.gateway.memory_budget import ClosedConnections
 from trilogue.node import garbage_collector as collector
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class Knot:
@@ -50,3 +58,55 @@ def test_old_garbage_goes_when_everything_is_looked_at() -> None:
     collector.collect(whole=True)
 
     assert seen() is None
+
+
+class Connection:
+    """Stands for a connection."""
+
+
+def test_closed_connections_are_counted_until_their_memory_is_free() -> None:
+    closed = ClosedConnections()
+    first, second = Connection(), Connection()
+    for connection in (first, second):
+        closed.add(connection)
+    del connection, second
+
+    assert closed.alive == 1
+    assert closed.count_new() == 2
+    assert closed.count_new() == 0
+
+
+def test_the_heap_is_released_after_many_closed_connections(monkeypatch) -> None:
+    """And not after few: it costs time."""
+    releases: list[int] = []
+    monkeypatch.setattr(collector, "release_heap", lambda: releases.append(1))
+    closed = ClosedConnections()
+
+    async def test() -> None:
+        collecting = asyncio.create_task(collector.collect_periodically(closed, 0.001))
+        for _ in range(collector.CLOSED_MANY):
+            closed.add(Connection())
+        await wait_on_loop(lambda: releases)
+        closed.add(Connection())
+        await wait_on_loop(lambda: closed.count_new() == 0)
+        collecting.cancel()
+
+    asyncio.run(test())
+
+    assert releases == [1]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the C library of Linux")
+def test_free_pages_between_others_go_back_to_the_system() -> None:
+    code = """
+from tests.crash.hostile import resident
+from trilogue.node.garbage_collector import release_heap
+import os
+blocks = [bytearray(20_000) for _ in range(4_000)]
+kept = blocks[::100]
+before = resident(os.getpid())
+del blocks
+release_heap()
+assert before - resident(os.getpid()) > 60 << 20, (before, resident(os.getpid()))
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.attacks.node import PeakMemory
 from tests.brokers import OurServer
 from tests.crash.hostile import Healthy, dial
-from tests.crash.test_memory_bounds import Memory
 from tests.security.certificates import Authority
 from tests.waiting import wait_until
 
@@ -88,7 +88,7 @@ def test_5000_half_open_handshakes(server: TlsServer, authority: Authority, sent
 
     peers: list[socket.socket] = []
     with contextlib.ExitStack() as stack:
-        memory = stack.enter_context(Memory(server.pid))
+        memory = stack.enter_context(PeakMemory(server.pid))
         healthy = stack.enter_context(Healthy(server.pid, request, lambda: None))
         healthy.wait_for(10)
         for _ in range(HALF_OPEN):

@@ -21,7 +21,6 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Protocol, Self
-from weakref import WeakSet
 
 from msgspec.structs import replace
 
@@ -55,6 +54,45 @@ class ConnectionFactory(Protocol):
         """Return the framer of a new connection, with a limit on the bytes of a frame."""
 
 
+class AcceptPauses:
+    """Pauses of accepting at one listener; those that follow each other are logged as one."""
+
+    def __init__(self, listener: str, limits: Limits, monotonic: Callable[[], float]) -> None:
+        self._listener = listener
+        self._limits = limits
+        self._monotonic = monotonic
+        self._since_s: float | None = None
+        self._last_s = 0.0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether pauses have begun whose end is not logged."""
+        return self._since_s is not None
+
+    def begin(self, problem: str) -> None:
+        """Log a pause, unless it follows another one."""
+        self._last_s = self._monotonic()
+        if self._since_s is None:
+            self._since_s = self._last_s
+            log.warning(
+                "listener.accept_paused", extra={"listener": self._listener, "problem": problem}
+            )
+
+    def end(self) -> None:
+        """Log the end of pauses that followed each other, and how long they took.
+
+        Called now and then; they have ended when there was none for a while.
+        """
+        since_s = self._since_s
+        if since_s is not None and self._monotonic() - self._last_s >= self._limits.accept_quiet_s:
+            self._since_s = None
+            paused_s = self._last_s - since_s + self._limits.accept_retry_s
+            log.warning(
+                "listener.accept_resumed",
+                extra={"listener": self._listener, "paused_s": round(paused_s, 1)},
+            )
+
+
 class Listener:
     """The sockets of one gateway and all connections that they accepted."""
 
@@ -69,8 +107,6 @@ class Listener:
     ) -> None:
         self._tls = tls
         self.refused = 0
-        # Connections that are closed, and whose memory is not free yet.
-        self.closed: WeakSet[Stream] = WeakSet()
         self._half_open: set[asyncio.Task[None]] = set()  # TLS handshakes, and those that wait
         # How much too early a connection from an address comes now, in seconds.
         self.early_s: Callable[[str], float] = _in_time
@@ -88,8 +124,7 @@ class Listener:
         self._loop: asyncio.AbstractEventLoop
         self._retry: asyncio.TimerHandle | None = None
         self._is_suspended = False
-        self._paused_since_s: float | None = None
-        self._paused_last_s = 0.0
+        self._pauses = AcceptPauses(factory.name, limits, monotonic)
         self._emptied = asyncio.Event()
         self._descriptor_end = descriptor_end(limits.spare_descriptors)
 
@@ -300,27 +335,11 @@ class Listener:
         held.close()
 
     def _pause_accepting(self, problem: str) -> None:
-        """Accept none for a moment; logged once, until there is no other pause for a while."""
-        self._paused_last_s = self._monotonic()
-        if self._paused_since_s is None:
-            self._paused_since_s = self._paused_last_s
-            log.warning(
-                "listener.accept_paused", extra={"listener": self._factory.name, "problem": problem}
-            )
+        """Accept none for a moment."""
+        self._pauses.begin(problem)
         for listening in self._sockets:
             self._loop.remove_reader(listening)
         self._retry = self._loop.call_later(self._limits.accept_retry_s, self._resume_accepting)
-
-    def _end_pauses(self, now_s: float) -> None:
-        """Log the end of pauses that followed each other, and how long they took."""
-        since_s = self._paused_since_s
-        if since_s is not None and now_s - self._paused_last_s >= self._limits.accept_quiet_s:
-            self._paused_since_s = None
-            paused_s = self._paused_last_s - since_s + self._limits.accept_retry_s
-            log.warning(
-                "listener.accept_resumed",
-                extra={"listener": self._factory.name, "paused_s": round(paused_s, 1)},
-            )
 
     def _resume_accepting(self) -> None:
         self._retry = None
@@ -332,7 +351,7 @@ class Listener:
     def _gone(self, stream: Stream, address: str) -> None:
         if self._streams.pop(stream, None) is None:
             return
-        self.closed.add(stream)
+        self._memory.closed.add(stream)
         self._release_address(address)
         if not self._streams:
             self._emptied.set()
@@ -356,7 +375,7 @@ class Listener:
         while True:
             await asyncio.sleep(self._limits.sweep_s)
             now_s = self._monotonic()
-            self._end_pauses(now_s)
+            self._pauses.end()
             for count, stream in enumerate(list(self._streams), 1):
                 stream.sweep(now_s)
                 if count % SWEPT_AT_ONCE == 0:

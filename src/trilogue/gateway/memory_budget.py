@@ -25,6 +25,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Final
+from weakref import WeakSet
 
 import msgspec
 
@@ -333,6 +334,32 @@ def resolve_once(waiter: asyncio.Future[None]) -> None:
         waiter.set_result(None)
 
 
+class ClosedConnections:
+    """Counts connections that are closed: those still in memory, and those since the last look.
+
+    The garbage collector of a node goes by them.
+    """
+
+    def __init__(self) -> None:
+        self._alive: WeakSet[object] = WeakSet()
+        self._closings = 0
+
+    def add(self, connection: object) -> None:
+        """Count a connection that was closed just now."""
+        self._alive.add(connection)
+        self._closings += 1
+
+    @property
+    def alive(self) -> int:
+        """How many hold memory until the garbage collector runs."""
+        return len(self._alive)
+
+    def count_new(self) -> int:
+        """Return how many were closed since the last call."""
+        closings, self._closings = self._closings, 0
+        return closings
+
+
 def _unsent() -> MemoryBudget:
     return MemoryBudget(UNSENT_BYTES_MAX)
 
@@ -342,7 +369,8 @@ def _received() -> MemoryBudget:
 
 
 class ConnectionMemory(msgspec.Struct, frozen=True):
-    """The budgets of all connections of a node."""
+    """The budgets of all connections of a node, and those that are closed."""
 
     unsent: MemoryBudget = msgspec.field(default_factory=_unsent)
     received: MemoryBudget = msgspec.field(default_factory=_received)
+    closed: ClosedConnections = msgspec.field(default_factory=ClosedConnections)

@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from trilogue.gateway.handshakes import Handshakes
-from trilogue.gateway.tls_transport import RECEIVED_BYTES, TlsConnection
+from trilogue.gateway.tls_transport import TlsConnection, TlsMemory
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class TlsContexts:
         self._context = make_context(files)
         self._checked_s = monotonic()
         self.handshakes = Handshakes()
-        self._received = memoryview(bytearray(RECEIVED_BYTES))  # of all connections
+        self._memory = TlsMemory()
 
     def current(self) -> ssl.SSLContext:
         """Return the context of the files as they are now."""
@@ -83,7 +83,7 @@ class TlsContexts:
 
         await self.handshakes.wait_hello(accepted, address)
         async with self.handshakes.turn(address, end):
-            connection = TlsConnection(self.current(), make_protocol, self._received)
+            connection = TlsConnection(self.current(), make_protocol, self._memory)
             try:
                 async with asyncio.timeout(HANDSHAKE_S):
                     await loop.connect_accepted_socket(lambda: connection, accepted)

@@ -23,12 +23,33 @@ from typing import Any, Final, cast
 
 log = logging.getLogger(__name__)
 
-PIECE_BYTES: Final = 16 << 10  # through a BIO at a time: a BIO keeps the largest size that it had
+# Through a BIO at a time, which keeps the largest size that it had: 4 KiB, and more once a
+# connection has carried more in both directions.
+FIRST_PIECE_BYTES: Final = 4 << 10
+PIECE_BYTES: Final = 16 << 10
+PIECE_AFTER_BYTES: Final = 64 << 10
 LARGE_PIECE_BYTES: Final = 64 << 10  # a fifth less CPU for each byte
-LARGE_AFTER_BYTES: Final = 1 << 20  # carried in both directions
+LARGE_AFTER_BYTES: Final = 1 << 20
+NEVER: Final = 1 << 62
+LARGE_MAX: Final = 256  # connections of a node with large pieces: 200 KiB each
 RECEIVED_BYTES: Final = LARGE_PIECE_BYTES  # of the buffer that all connections use in turn
 
 Bytes = bytes | bytearray | memoryview
+
+
+class TlsMemory:
+    """What the connections of a node share."""
+
+    def __init__(self) -> None:
+        self.received = memoryview(bytearray(RECEIVED_BYTES))
+        self.large = 0  # connections with large pieces
+
+    def add_large(self) -> bool:
+        """Count one more connection with large pieces; False: there are too many."""
+        if self.large >= LARGE_MAX:
+            return False
+        self.large += 1
+        return True
 
 
 class TlsConnection(asyncio.BufferedProtocol):
@@ -41,10 +62,11 @@ class TlsConnection(asyncio.BufferedProtocol):
         self,
         context: ssl.SSLContext,
         make_protocol: Callable[[], asyncio.BaseProtocol],
-        received: memoryview,
+        memory: TlsMemory,
     ) -> None:
         self.handshake: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._received = received
+        self._memory = memory
+        self._received = memory.received
         self._make_protocol = make_protocol
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
@@ -52,10 +74,12 @@ class TlsConnection(asyncio.BufferedProtocol):
         self._protocol: asyncio.BaseProtocol | None = None
         self._buffered: asyncio.BufferedProtocol | None = None
         self._left = b""  # received, and not in the BIO yet: the protocol does not read
-        self._piece_bytes = PIECE_BYTES
+        self._piece_bytes = FIRST_PIECE_BYTES
         self._carried_bytes = 0
+        self._grows_at_bytes = PIECE_AFTER_BYTES  # carried
         self._is_lower_paused = False
         self._is_scheduled = False
+        self._is_lost = False
         self.is_paused = False
         self.is_closing = False
 
@@ -91,7 +115,10 @@ class TlsConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone: so it is for the protocol."""
-        self.is_closing = True
+        self.is_closing = self._is_lost = True
+        if self._piece_bytes == LARGE_PIECE_BYTES:
+            self._memory.large -= 1
+            self._piece_bytes = PIECE_BYTES
         protocol, self._protocol, self._buffered = self._protocol, None, None
         self._left = b""
         if not self.handshake.done():
@@ -149,18 +176,27 @@ class TlsConnection(asyncio.BufferedProtocol):
                 return
             if self.is_paused:
                 self._left += bytes(received[at:])
-                if not self._is_lower_paused:
-                    self._is_lower_paused = True
-                    self._lower.pause_reading()
-                return
+                break
             self._incoming.write(received[at : at + step])
             self._read()
+        if self.is_paused and not self._is_lower_paused and self.kept_bytes:
+            self._is_lower_paused = True
+            self._lower.pause_reading()
 
     def _count(self, size: int) -> None:
         """Pass larger pieces once the connection has carried enough to be worth their memory."""
         self._carried_bytes += size
-        if self._carried_bytes >= LARGE_AFTER_BYTES:
-            self._piece_bytes = LARGE_PIECE_BYTES
+        if self._carried_bytes >= self._grows_at_bytes:
+            self._grow_pieces()
+
+    def _grow_pieces(self) -> None:
+        if self._carried_bytes < LARGE_AFTER_BYTES:
+            self._piece_bytes, self._grows_at_bytes = PIECE_BYTES, LARGE_AFTER_BYTES
+            return
+        self._piece_bytes = PIECE_BYTES
+        self._grows_at_bytes = self._carried_bytes + LARGE_AFTER_BYTES
+        if self._memory.add_large():
+            self._piece_bytes, self._grows_at_bytes = LARGE_PIECE_BYTES, NEVER
 
     def _read(self) -> None:
         """Give the protocol what can be decrypted, until it pauses."""
@@ -261,7 +297,7 @@ class TlsConnection(asyncio.BufferedProtocol):
     def abort(self) -> None:
         """Close at once."""
         self.is_closing = True
-        if hasattr(self, "_lower"):
+        if hasattr(self, "_lower") and not self._is_lost:
             self._lower.abort()
 
     # ---- for the transport

@@ -612,10 +612,6 @@ class Node:
         http.serve()
         self.http = http
 
-    def count_closed_connections(self) -> int:
-        """Return how many closed connections hold memory until the garbage collector runs."""
-        return sum(len(listener.closed) for listener in self.listeners.values())
-
     def _load_metrics(self) -> Callable[[], bytes]:
         """Return the function that makes the page of /metrics."""
         from trilogue.gateway.http.metrics import Exposition

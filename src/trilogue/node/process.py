@@ -150,9 +150,7 @@ async def _serve(
         with ready_file(settings.text("ready-file"), node.addresses):
             sys.setswitchinterval(SWITCH_INTERVAL_S)
             collector.configure()
-            collecting = asyncio.create_task(
-                collector.collect_periodically(node.count_closed_connections)
-            )
+            collecting = asyncio.create_task(collector.collect_periodically(node.memory.closed))
             await _wait_for_first(signals.stop.wait(), node.failed.wait())
             collecting.cancel()
     finally:

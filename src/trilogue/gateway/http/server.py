@@ -151,6 +151,7 @@ class _Connection(H11Protocol):
         self.by_address[self.address] -= 1
         if not self.by_address[self.address]:
             del self.by_address[self.address]
+        self.memory.closed.add(self)
         super().connection_lost(exc)
 
     async def _run_counted(self, scope: Scope, receive: Receive, send: Send) -> None:

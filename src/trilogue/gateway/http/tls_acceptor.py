@@ -7,15 +7,17 @@ client has sent a byte (gateway/handshakes.py).
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 from collections.abc import Callable
 
-from trilogue.gateway.listener import ACCEPTS_PER_STEP, EXHAUSTED, descriptor_end
+from trilogue.gateway.listener import (
+    ACCEPTS_PER_STEP,
+    EXHAUSTED,
+    AcceptPauses,
+    descriptor_end,
+)
 from trilogue.gateway.stream import Limits
 from trilogue.gateway.tls import HANDSHAKE_S, TlsContexts, log_failed_handshake
-
-log = logging.getLogger(__name__)
 
 NAME = "https"
 
@@ -28,6 +30,7 @@ class TlsAcceptor:
         listening: socket.socket,
         tls: TlsContexts,
         make_protocol: Callable[[], asyncio.BaseProtocol],
+        limits: Limits | None = None,
     ) -> None:
         self._listening = listening
         self._tls = tls
@@ -35,14 +38,17 @@ class TlsAcceptor:
         self._loop = asyncio.get_running_loop()
         self._handshakes: set[asyncio.Task[None]] = set()
         self._retry: asyncio.TimerHandle | None = None
-        self._limits = Limits()
+        self._limits = limits or Limits()
         self._descriptor_end = descriptor_end(self._limits.spare_descriptors)
+        self._pauses = AcceptPauses(NAME, self._limits, self._loop.time)
+        self._sweep: asyncio.TimerHandle | None = None
         self._start()
 
     def close(self) -> None:
         """Close the socket and end the handshakes; connections stay."""
-        if self._retry is not None:
-            self._retry.cancel()
+        for timer in (self._retry, self._sweep):
+            if timer is not None:
+                timer.cancel()
         self._loop.remove_reader(self._listening)
         self._listening.close()
         for task in self._handshakes:
@@ -73,9 +79,18 @@ class TlsAcceptor:
             task.add_done_callback(self._handshakes.discard)
 
     def _pause(self, problem: str) -> None:
-        log.warning("listener.accept_paused", extra={"listener": NAME, "problem": problem})
+        self._pauses.begin(problem)
+        if self._sweep is None:
+            self._sweep = self._loop.call_later(self._limits.sweep_s, self._end_pauses)
         self._loop.remove_reader(self._listening)
         self._retry = self._loop.call_later(self._limits.accept_retry_s, self._start)
+
+    def _end_pauses(self) -> None:
+        """Look again each second while there are pauses."""
+        self._pauses.end()
+        self._sweep = None
+        if self._pauses.is_open:
+            self._sweep = self._loop.call_later(self._limits.sweep_s, self._end_pauses)
 
     async def _shake_hands(self, accepted: socket.socket, address: str) -> None:
         try:

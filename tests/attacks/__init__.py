@@ -1,0 +1,1 @@
+"""Attacks by many clients at once: what they cost in memory, and what other clients notice."""
