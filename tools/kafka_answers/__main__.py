@@ -18,11 +18,20 @@ from pathlib import Path
 
 from tests.server import start_server
 
-from tools.kafka_answers import admin_questions, group_questions, questions
+from tools.kafka_answers import (
+    admin_questions,
+    group_questions,
+    questions,
+    streams_questions,
+)
 from tools.kafka_answers.asking import Answer, Questions
 from tools.servers.kafka import RealKafka
 
-FAMILIES = questions.FAMILIES | group_questions.FAMILIES | admin_questions.FAMILIES
+FAMILIES = {
+    name: family
+    for module in (questions, group_questions, admin_questions, streams_questions)
+    for name, family in module.FAMILIES.items()
+}
 
 
 def question_all(address: str, families: list[str]) -> Questions:

@@ -12,7 +12,7 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import ClassVar, Self, TypeVar
 
 from tools.servers.java import jars
 
@@ -107,8 +107,13 @@ class App:
         self.process.wait(PATIENCE)
 
 
-class WordCount(App):
-    """Kafka Streams counting words (java-streams/WordCount.java, compiled against its version)."""
+class StreamsApp(App):
+    """A Kafka Streams application (java-streams, compiled against its version).
+
+    It reads the first of its topics and writes the second.
+    """
+
+    main: ClassVar[str]
 
     def __init__(
         self,
@@ -121,12 +126,31 @@ class WordCount(App):
     ) -> None:
         require_apps(version)
         require_program("javac")
-        source = HERE / "java-streams" / "WordCount.java"
+        source = HERE / "java-streams" / f"{self.main}.java"
         path = f"{jars(f'apps-{version}')}/*"
-        made = classes(BUILD / "kafka-clients" / f"streams-{version}", [source], path)
+        made = classes(BUILD / "kafka-clients" / f"streams-{self.main}-{version}", [source], path)
         words = [f"{name}={value}" for name, value in settings.items()]
         arguments = [*topics, *words]
-        super().__init__(folder, version, "WordCount", arguments, classes=made, level=level)
+        super().__init__(folder, version, self.main, arguments, classes=made, level=level)
+
+    def close(self) -> None:
+        """End the application in an orderly way."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        assert self.process.wait(PATIENCE) == 0
+        assert "closed" in self.output
+
+
+class ForeignKeyJoin(StreamsApp):
+    """Joins two tables by a foreign key."""
+
+    main = "ForeignKeyJoin"
+
+
+class WordCount(StreamsApp):
+    """Counts words."""
+
+    main = "WordCount"
 
     def counts(self) -> dict[str, int]:
         """What the store holds."""
@@ -137,13 +161,6 @@ class WordCount(App):
         self.wait_for("end\n", after=after)
         lines = [line.split() for line in self.output[after:].splitlines()]
         return {line[1]: int(line[2]) for line in lines if line and line[0] == "count"}
-
-    def close(self) -> None:
-        """End the application in an orderly way."""
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        assert self.process.wait(PATIENCE) == 0
-        assert "closed" in self.output
 
 
 def properties(path: Path, settings: Mapping[str, object]) -> Path:

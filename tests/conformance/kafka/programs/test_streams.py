@@ -53,8 +53,8 @@ def make_topics(address: str) -> AdminClient:
     return admin
 
 
-def streams(broker: Broker, root: Path, version: str = "3.9.1", **settings: object) -> WordCount:
-    chosen = {
+def app_settings(broker: Broker, root: Path, **settings: object) -> dict[str, object]:
+    return {
         "application.id": "app",
         "bootstrap.servers": broker.address,
         "state.dir": root / "state",
@@ -65,6 +65,10 @@ def streams(broker: Broker, root: Path, version: str = "3.9.1", **settings: obje
         "session.timeout.ms": 6000,  # a member that closes does not leave: it may be restarted
         **{name.replace("__", "."): value for name, value in settings.items()},
     }
+
+
+def streams(broker: Broker, root: Path, version: str = "3.9.1", **settings: object) -> WordCount:
+    chosen = app_settings(broker, root, **settings)
     return WordCount(root / "app", version, (INPUT, OUTPUT), chosen)
 
 
