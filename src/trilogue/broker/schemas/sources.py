@@ -8,8 +8,8 @@ definition that needs no others (schemas/compatibility.py):
     PROTOBUF    PROTOBUF_NATIVE: the descriptors of the file and of those that it imports
 
 The definition of a Pulsar client becomes a source in the same way: JSON and PROTOBUF with Avro
-definitions are AVRO. Other types of schemas have no source. Texts of Protobuf have one form, in
-which a descriptor that was registered (base64) is returned, too.
+definitions are AVRO. Other types of schemas have no source. A text has one form, so that equal
+sources are the same schema: JSON without spaces, Protobuf as its descriptor is printed.
 """
 
 from __future__ import annotations
@@ -61,17 +61,6 @@ class SchemaSource(msgspec.Struct, frozen=True, omit_defaults=True):
     language: str = AVRO
     references: tuple[Reference, ...] = ()
 
-    @property
-    def identity(self) -> SchemaSource:
-        """The source without differences that do not matter: the spaces of JSON."""
-        if self.language == PROTOBUF:
-            return self
-        try:
-            text = json.dumps(json.loads(self.text), separators=(",", ":"), ensure_ascii=False)
-        except (ValueError, RecursionError):
-            return self
-        return msgspec.structs.replace(self, text=text)
-
 
 Resolved = Mapping[str, Definition]  # what the references of a schema name
 
@@ -80,25 +69,32 @@ def make_definition(source: SchemaSource, resolved: Resolved) -> tuple[SchemaSou
     """Return a source in its own form, and its definition; InvalidSchema."""
     if source.language == PROTOBUF:
         source, definition = _define_protobuf(source, resolved)
-    elif source.language == JSON:
+        return source, _check_size(definition)
+    source = msgspec.structs.replace(source, text=_compact(source.text))
+    if source.language == JSON:
         definition = Definition(JSON, _bundle_json(source.text, resolved), (JSON_SCHEMA,))
     else:
         definition = Definition(AVRO, _inline_avro(source.text, resolved))
         check_definition(definition)
-    if max(len(definition.data), len(source.text)) > SIZE_MAX:
+    return source, _check_size(definition)
+
+
+def _check_size(definition: Definition) -> Definition:
+    if len(definition.data) > SIZE_MAX:
         raise InvalidSchema(f"a schema with its references has more than {SIZE_MAX} bytes")
-    return source, definition
+    return definition
 
 
 def find_source(definition: Definition) -> SchemaSource | None:
     """Return the source of a topic's definition; None: no language has it."""
     if definition.kind in AVRO_LIKE:
         language = JSON if definition.kind == JSON and is_json_schema(definition) else AVRO
-        return SchemaSource(definition.data.decode(errors="replace"), language)
-    if definition.kind == NATIVE:
-        text = _print_native(definition.data)
-        return None if text is None else SchemaSource(text, PROTOBUF)
-    return None
+        text = _print_json(definition.data)
+    elif definition.kind == NATIVE:
+        language, text = PROTOBUF, _print_native(definition.data)
+    else:
+        return None
+    return None if text is None else SchemaSource(text, language)
 
 
 def check_change(
@@ -140,6 +136,15 @@ def _define_protobuf(source: SchemaSource, resolved: Resolved) -> tuple[SchemaSo
 
 
 @lru_cache(maxsize=256)
+def _print_json(data: bytes) -> str | None:
+    """Return the text of a definition in JSON; None: it is none."""
+    try:
+        return _compact(data.decode())
+    except (InvalidSchema, UnicodeDecodeError):
+        return None
+
+
+@lru_cache(maxsize=256)
 def _print_native(native: bytes) -> str | None:
     """Return the text of a PROTOBUF_NATIVE definition; None: Pulsar's client sent nonsense."""
     from trilogue.broker.schemas.protobuf_schemas import print_native
@@ -172,19 +177,22 @@ def _bundle_json(text: str, resolved: Resolved) -> bytes:
     return json.dumps({**schema, "$defs": {**schema.get("$defs", {}), **parts}}).encode()
 
 
-def parse_json(text: str) -> Any:
-    """Return the value of JSON; InvalidSchema."""
+def _compact(text: str) -> str:
+    """Return JSON without spaces; InvalidSchema."""
     try:
-        return json.loads(text)
+        found = json.loads(text)
+        compact = json.dumps(found, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        compact.encode()
     except (ValueError, RecursionError) as error:
         raise InvalidSchema("a schema that is no JSON") from error
+    return compact
 
 
 def _inline_avro(text: str, resolved: Resolved) -> bytes:
     """Return an Avro definition with the types of references at the first place of their names."""
-    found = parse_json(text)
     if not resolved:
         return text.encode()
+    found = json.loads(text)
     types: dict[str, Any] = {}
     for definition in resolved.values():
         _collect_types(json.loads(definition.data), "", types, 0)

@@ -4,7 +4,7 @@ The subject `<topic>-value` is the schema of the topic, which Pulsar's clients s
 version n + 1 is version n of the topic. Every other subject, and the one of a topic that does not
 exist yet, has versions of its own. When the topic is created they are its first ones.
 
-    schema-ids/<id>             {"text", "language", "references"}     the same source has one id
+    schema-ids/<id>             {"text", "language", "references"}     equal sources have one id
     schema-config/<subject>     {"compatibility", "mode"}              "": of all subjects
 
 An id is given when the registry adds or first returns a version; ids are never reused. A version
@@ -124,7 +124,7 @@ class Subjects:
     ) -> None:
         self._schemas, self._cluster, self._now_ms = schemas, cluster, now_ms
         self._sources: dict[int, SchemaSource] = {}
-        self._ids: dict[SchemaSource, int] = {}  # by identity
+        self._ids: dict[SchemaSource, int] = {}
         self._last_id = self._ids_size = 0
         self._configs: dict[str, SubjectConfig] = {}
         for key, text in settings.items():
@@ -185,7 +185,7 @@ class Subjects:
 
     def find_id(self, source: SchemaSource) -> int | None:
         """Return the id of a source."""
-        return self._ids.get(source.identity)
+        return self._ids.get(source)
 
     def source_by_id(self, schema_id: int) -> SchemaSource:
         """Return the source of an id; UnknownSchema."""
@@ -279,13 +279,11 @@ class Subjects:
             schema_id=schema_id,
         )
         version = next_version(self._schemas.rows.numbered(subject.owners), schema)
-        owner = subject.owners[-1]
         keys = [version_key(each, version) for each in subject.owners]
         ops.append(PutSetting(keys[-1], encode_row(schema)))
 
         def apply() -> int:
             self._apply(ops)
-            self._schemas.rows.put(owner, version, schema)
             return schema_id
 
         change = MetadataChange(
@@ -307,10 +305,10 @@ class Subjects:
             source = self.source(each)
             if each.schema.schema_id:
                 continue
-            schema_id = self.find_id(source) or made.get(source.identity)
+            schema_id = self.find_id(source) or made.get(source)
             if schema_id is None:
                 schema_id, more, wanted = self._take_id(source, skip=len(made))
-                made[source.identity] = schema_id
+                made[source] = schema_id
                 ops += more
                 conditions += wanted
             ops.append(PutSetting(each.key, encode_row(replace(each.schema, schema_id=schema_id))))
@@ -410,12 +408,12 @@ class Subjects:
     def _put_id(self, schema_id: int, text: str | None) -> None:
         before = self._sources.pop(schema_id, None)
         if before is not None:
-            self._ids.pop(before.identity, None)
+            self._ids.pop(before, None)
             self._ids_size -= len(before.text)
         if text is not None:
             source = msgspec.json.decode(text, type=SchemaSource)
             self._sources[schema_id] = source
-            self._ids[source.identity] = schema_id
+            self._ids[source] = schema_id
             self._ids_size += len(source.text)
             self._last_id = max(self._last_id, schema_id)
 

@@ -97,7 +97,7 @@ async def look_up(request: RegistryRequest) -> object:
     """Return the version of a subject that has a schema."""
     wanted, _ = await _define(request, request.source())
     for each in request.subject_versions(deleted=request.flag("deleted")):
-        if request.broker.subjects.source(each).identity == wanted.identity:
+        if request.broker.subjects.source(each) == wanted:
             return await _describe(request, each)
     raise RegistryError(SCHEMA_NOT_FOUND, "Schema not found")
 
@@ -141,7 +141,7 @@ async def register(request: RegistryRequest) -> object:
         known = subjects.versions(subject)
         source, definition = await _define(request, posted)
         for each in known:
-            if subjects.source(each).identity == source.identity:
+            if subjects.source(each) == source:
                 await request.number_versions(known)
                 return {"id": subjects.find_id(source)}
         check_writable(request, subject.name)
