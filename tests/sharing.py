@@ -22,6 +22,7 @@ FULL = (
     "tests/client/tubemq/test_real_server.py",
     "tests/conformance/",
     "tests/crash/",
+    "tests/deploy/",
     "tests/docs/test_examples.py",
     "tests/gateway/http/console/test_large.py",
     "tests/gateway/http/pulsar/test_hostile.py",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from trilogue.node.access import AccessControl, make_administration
@@ -16,6 +17,7 @@ from trilogue.node.tubemq_access import web_token
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
+    from trilogue.broker.broker import Broker
     from trilogue.gateway.access_administration import AccessAdministration
     from trilogue.gateway.dependencies import ProtocolGateway
     from trilogue.gateway.http.app import Health
@@ -38,6 +40,7 @@ def build_http_app(
     *,
     health: Callable[[], Health],
     load_metrics: Callable[[], Callable[[], bytes]],
+    load_named: Callable[[], Callable[[], Awaitable[bytes]]],
     pulsar: PulsarGateway | None,
     apps: Apps,
 ) -> ASGIApp:
@@ -46,7 +49,7 @@ def build_http_app(
     from trilogue.gateway.http.login import HttpLogin
 
     administration = None if pulsar is None else _make_pulsar_app(pulsar)
-    app = build_app(health, load_metrics, administration, apps)
+    app = build_app(health, load_metrics, administration, apps, load_named)
     return HttpLogin(app, access.authenticator, access.authorizer, login_rules(settings))
 
 
@@ -77,6 +80,26 @@ async def collect_apps(
         token = await web_token(settings, node.storage, metadata)
         apps |= dict.fromkeys(TUBEMQ_PATHS, _make_tubemq_app(node.tubemq, token))
     return apps
+
+
+def named_metrics_loader(
+    settings: Settings, broker: Broker, pulsar: PulsarGateway | None
+) -> Callable[[], Callable[[], Awaitable[bytes]]]:
+    """Return what makes the part of /metrics that names topics, groups and subscriptions."""
+
+    def load() -> Callable[[], Awaitable[bytes]]:
+        from trilogue.gateway.http.metrics import encode_metrics
+        from trilogue.node.topic_metrics import TopicMetrics
+
+        series_max = settings.number("http.metrics-series")
+        topics = TopicMetrics(broker, pulsar, settings.text("pulsar.cluster"), series_max)
+
+        async def make() -> bytes:
+            return await asyncio.to_thread(encode_metrics, await topics.gather())
+
+        return make
+
+    return load
 
 
 def _administration_maker(

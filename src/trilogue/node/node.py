@@ -58,7 +58,7 @@ from trilogue.node.background.retired import RetiredFiles
 from trilogue.node.background.splits import SplitPlanner
 from trilogue.node.background.token_expiry import DelegationTokenExpiry
 from trilogue.node.background.transactions import TransactionExpiry, finish_decisions
-from trilogue.node.http_apps import build_http_app, collect_apps
+from trilogue.node.http_apps import build_http_app, collect_apps, named_metrics_loader
 from trilogue.node.listeners import (
     ListenerPlan,
     bind_listener,
@@ -594,6 +594,7 @@ class Node:
             self.access,
             health=self.health,
             load_metrics=self._load_metrics,
+            load_named=named_metrics_loader(settings, self.storage.broker, self.pulsar),
             pulsar=self.pulsar,
             apps=apps,
         )

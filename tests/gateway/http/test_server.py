@@ -97,6 +97,16 @@ def test_histograms_are_written_bucket_by_bucket():
     ]
 
 
+@pytest.mark.parametrize(
+    ("path", "well"), [("/livez", {"starting", "serving", "draining"}), ("/readyz", {"serving"})]
+)
+@pytest.mark.parametrize("state", ["starting", "serving", "draining", "failed"])
+def test_probes_follow_the_state(path, well, state):
+    response = get(path, state=lambda: health(state))
+
+    assert response.status_code == (200 if state in well else 503)
+
+
 @pytest.mark.parametrize("path", ["/", "/nothing", "/healthz/..%2f..%2fetc/passwd"])
 def test_other_paths_are_not_found(path):
     assert get(path).status_code == 404

@@ -1,6 +1,11 @@
-"""The application of the HTTP listener: /healthz for supervisors and load balancers, /metrics.
+"""The application of the HTTP listener: health for supervisors and load balancers, /metrics.
 
-Both are read-only and contain no messages, users or names of topics. Pulsar's REST API
+    /healthz   the state; 200 while the node serves
+    /livez     200 unless the node has failed: an orchestrator starts it again then
+    /readyz    200 while the node serves: a load balancer sends clients then
+    /metrics   names of topics and readers only for principals that may describe the cluster
+
+All are read-only and contain no messages. Pulsar's REST API
 (gateway/http/pulsar/routes.py) and TubeMQ's web API (gateway/http/tubemq/routes.py) are built at
 their first request. login.py is around all of them.
 """
@@ -8,7 +13,7 @@ their first request. login.py is around all of them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Literal
 
@@ -19,6 +24,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from trilogue.broker.access.authorizer import CLUSTER, Operation
+from trilogue.broker.access.client_access import ClientAccess
+
+IS_PUBLIC = "trilogue.is_public"  # in the scope of a request that needed no login
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 State = Literal["starting", "serving", "draining", "failed"]
@@ -39,10 +48,12 @@ def build_app(
     load_metrics: Callable[[], Callable[[], bytes]],
     more: Callable[[], ASGIApp] | None = None,
     at: Mapping[str, Callable[[], ASGIApp]] = MappingProxyType({}),
+    load_named: Callable[[], Callable[[], Awaitable[bytes]]] | None = None,
 ) -> Starlette:
     """Return the application.
 
-    `load_metrics` returns the function that makes the page of /metrics. `at` has the functions that
+    `load_metrics` returns the function that makes the page of /metrics, and `load_named` the one
+    that makes its part with names. `at` has the functions that
     build the applications of single paths, `more` is the one for all other paths. Each is called at
     the first request, in a thread.
     """
@@ -58,23 +69,48 @@ def build_app(
         }
         return JSONResponse(content, 200 if now.state == "serving" else 503, headers=_FRESH)
 
+    async def livez(_request: Request) -> Response:
+        return _probe(is_well=health().state != "failed")
+
+    async def readyz(_request: Request) -> Response:
+        return _probe(is_well=health().state == "serving")
+
     def make_metrics() -> ASGIApp:
         make_page = load_metrics()
+        make_named = None if load_named is None else load_named()
 
         async def metrics(scope: Scope, receive: Receive, send: Send) -> None:
+            page = make_page()
+            if make_named is not None and _may_see_names(scope):
+                page += await make_named()
             headers = {**_FRESH, "content-type": METRICS_TYPE}
-            await Response(make_page(), headers=headers)(scope, receive, send)
+            await Response(page, headers=headers)(scope, receive, send)
 
         return metrics
 
     routes: list[BaseRoute] = [
         Route("/healthz", healthz, methods=["GET"]),
+        Route("/livez", livez, methods=["GET"]),
+        Route("/readyz", readyz, methods=["GET"]),
         Route("/metrics", _LazyApp(make_metrics), methods=["GET"]),
     ]
     routes += [Route(path, _LazyApp(make)) for path, make in at.items()]
     if more is not None:
         routes.append(Mount("/", _LazyApp(more)))
     return Starlette(routes=routes)
+
+
+def _probe(*, is_well: bool) -> Response:
+    return Response("ok" if is_well else "failing", 200 if is_well else 503, headers=_FRESH)
+
+
+def _may_see_names(scope: Scope) -> bool:
+    access = scope.get("access")
+    return (
+        isinstance(access, ClientAccess)
+        and not scope.get(IS_PUBLIC, False)
+        and access.can_see(Operation.DESCRIBE, *CLUSTER)
+    )
 
 
 class _LazyApp:

@@ -6,9 +6,9 @@
     none of them                 the anonymous user, where `access.anonymous` names one
 
 Where `access.authenticate` is off, every client is `User:ANONYMOUS` and credentials are not read.
-The applications find a `ClientAccess` in `scope["access"]`. Without a login only /healthz is
-served. An address that fails often is refused without a check (429), for passwords to be guessed
-slowly; a password that was right before is still accepted from it.
+The applications find a `ClientAccess` in `scope["access"]`. Without a login only /healthz, /livez
+and /readyz are served. An address that fails often is refused without a check (429), for passwords
+to be guessed slowly; a password that was right before is still accepted from it.
 
 A page in a browser reaches this listener under a name of its own (DNS rebinding): the Host header
 has to be an IP address, `localhost` or one of the node's names.
@@ -44,10 +44,11 @@ from trilogue.gateway.failed_logins import (
     TOO_MANY_FAILURES_OF_USER,
     FailedLogins,
 )
+from trilogue.gateway.http.app import IS_PUBLIC
 from trilogue.gateway.http.request_limits import CERTIFICATE, HEADERS, HttpError
 
 PROTOCOL: Final = "http"
-HEALTH_PATH: Final = "/healthz"
+HEALTH_PATHS: Final = frozenset({"/healthz", "/livez", "/readyz"})
 METRICS_PATH: Final = "/metrics"
 ANY_HOST: Final = "*"
 CHALLENGES: Final = ('Basic realm="Trilogue", charset="UTF-8"', 'Bearer realm="Trilogue"')
@@ -77,7 +78,7 @@ class HttpLogin:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request, or answer 401, 403, 421 or 429."""
-        if scope["type"] != "http" or scope["path"] == HEALTH_PATH:
+        if scope["type"] != "http" or scope["path"] in HEALTH_PATHS:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
@@ -88,7 +89,14 @@ class HttpLogin:
         except HttpError as problem:
             await _refusal(problem)(scope, receive, send)
             return
-        await self._app({**scope, "access": access}, receive, send)
+        is_public = self._is_public(scope["path"], access)
+        await self._app({**scope, "access": access, IS_PUBLIC: is_public}, receive, send)
+
+    def _is_public(self, path: str, access: ClientAccess) -> bool:
+        """Whether a request needed no login because metrics are public."""
+        rules = self._rules
+        is_anonymous = rules.requires_login and access.principal == ANONYMOUS
+        return path == METRICS_PATH and rules.public_metrics and is_anonymous
 
     def _check_host(self, host: str) -> None:
         name = _host_name(host)

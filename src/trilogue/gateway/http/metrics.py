@@ -56,6 +56,13 @@ class Exposition:
         return generate_latest(self._registry)
 
 
+def encode_metrics(metrics: Sequence[Metric | Histogram]) -> bytes:
+    """Return the part of a page with these metrics; for a thread where there are many."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Gathered(lambda: metrics))
+    return generate_latest(registry)
+
+
 class _Gathered(Collector):
     def __init__(self, gather: Gather) -> None:
         self._gather = gather

@@ -111,7 +111,18 @@ ACCESS: tuple[Setting, ...] = (
         Kind.SWITCH,
         "false",
         "Serve `/metrics` without a login. Otherwise it needs one where `access.authenticate` is "
-        "on, and DESCRIBE on the cluster where `access.authorize` is. `/healthz` is always public.",
+        "on, and DESCRIBE on the cluster where `access.authorize` is. `/healthz`, `/livez` and "
+        "`/readyz` are always public.",
+    ),
+    Setting(
+        "http.metrics-series",
+        Kind.INTEGER,
+        "10000",
+        "How many series of `/metrics` may name a topic, a group or a subscription; more are left "
+        "out, topics first, and 0 leaves out all. They are for principals that may DESCRIBE the "
+        "cluster: `http.public-metrics` shows none.",
+        minimum=0,
+        maximum=1_000_000,
     ),
     Setting(
         "http.allowed-hosts",

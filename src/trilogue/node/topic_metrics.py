@@ -1,0 +1,264 @@
+"""The series of /metrics that name topics, groups and subscriptions, under names that others know.
+
+    kafka_topic_…, kafka_consumergroup_…   as kafka_exporter has them, in Kafka's spelling
+    pulsar_…                               as a Pulsar broker has them, by partition
+    trilogue_…                             topics and TubeMQ's groups
+
+Nothing is counted here: numbers are those of logs and positions at this moment. They are gathered
+in steps, groups first, and end at a number of series; `trilogue_series_left_out` is 1 then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final, Literal
+
+from trilogue.broker.broker import Broker
+from trilogue.broker.facts import Protocol
+from trilogue.broker.groups.classic.group import ClassicGroup
+from trilogue.broker.groups.consumer.group import ConsumerGroup
+from trilogue.broker.names import format_kafka, format_pulsar, is_kafka_name
+from trilogue.broker.topics.partition import Partition
+from trilogue.broker.topics.topic import Topic
+from trilogue.gateway.http.metrics import Labels, Metric
+from trilogue.gateway.pulsar.gateway import PulsarGateway
+from trilogue.gateway.pulsar.subscriptions import SubscriptionStats
+from trilogue.gateway.steps import next_step
+
+PER_STEP: Final = 200  # groups, subscriptions or topics
+COUNTER_END: Final = "_total"
+DOCS: Final = {
+    "kafka_consumergroup_members": "Members of a group.",
+    "kafka_consumergroup_current_offset": "The committed offset of a group in a partition.",
+    "kafka_consumergroup_lag": "Messages of a partition behind the group's committed offset.",
+    "kafka_consumergroup_lag_sum": "The same for all partitions of a topic.",
+    "kafka_topic_partitions": "Partitions of a topic.",
+    "kafka_topic_partition_current_offset": "The end offset of a partition.",
+    "kafka_topic_partition_oldest_offset": "The first offset of a partition.",
+    "pulsar_topics_count": "Topics and partitions of a namespace on this node.",
+    "pulsar_subscriptions_count": "Subscriptions of a topic.",
+    "pulsar_producers_count": "Producers of a topic.",
+    "pulsar_consumers_count": "Consumers of a topic.",
+    "pulsar_storage_size": "Bytes that a topic keeps.",
+    "pulsar_in_messages_total": "Messages appended to a topic since it was created.",
+    "pulsar_subscription_back_log": "Unacknowledged messages of a subscription.",
+    "pulsar_subscription_back_log_no_delayed": "The same without those that are delayed.",
+    "pulsar_subscription_delayed": "Messages that are delayed.",
+    "pulsar_subscription_unacked_messages": "Messages sent to consumers and not acknowledged.",
+    "pulsar_subscription_blocked_on_unacked_messages": "1: it waits for acknowledgements.",
+    "pulsar_subscription_consumers_count": "Consumers of a subscription.",
+    "pulsar_out_messages_total": "Messages sent to a subscription.",
+    "pulsar_out_bytes_total": "Their bytes.",
+    "trilogue_topic_messages_total": "Messages appended to a topic since it was created.",
+    "trilogue_topic_bytes": "Bytes that a topic keeps, on this node.",
+    "trilogue_tubemq_group_lag": "Messages of a partition behind the confirmed offset of a group.",
+    "trilogue_series_left_out": "1: there are more series than http.metrics-series.",
+}
+
+
+class TooManySeriesError(Exception):
+    """There is no room for one more series."""
+
+
+class TopicMetrics:
+    """Gathers the series of one node."""
+
+    def __init__(
+        self, broker: Broker, pulsar: PulsarGateway | None, cluster: str, series_max: int
+    ) -> None:
+        self._broker = broker
+        self._pulsar = pulsar
+        self._cluster = cluster
+        self._series_max = series_max
+
+    async def gather(self) -> list[Metric]:
+        """Return all series with their current values."""
+        collected = _Collected(self._series_max)
+        is_cut = False
+        try:
+            places = await self._map_partitions()
+            await self._gather_groups(collected, places)
+            await self._gather_subscriptions(collected, places)
+            await self._gather_topics(collected)
+        except TooManySeriesError:
+            is_cut = True
+        collected.samples["trilogue_series_left_out"] = [({}, float(is_cut))]
+        return collected.metrics()
+
+    async def _map_partitions(self) -> dict[int, tuple[Topic, int]]:
+        """Return topic and number of each partition of this node, by id."""
+        found: dict[int, tuple[Topic, int]] = {}
+        for count, topic in enumerate(list(self._broker.cluster), 1):
+            for number, partition in enumerate(topic.partitions):
+                if not partition.is_remote:
+                    found[partition.partition_id] = topic, number
+            if count % PER_STEP == 0:
+                await next_step()
+        return found
+
+    async def _gather_groups(
+        self, collected: _Collected, places: dict[int, tuple[Topic, int]]
+    ) -> None:
+        broker = self._broker
+        for count, listing in enumerate(list(broker.group_admin.listed()), 1):
+            members = _count_members(listing.group)
+            collected.add("kafka_consumergroup_members", members, consumergroup=listing.name)
+            sums: dict[str, int] = {}
+            marks = broker.committed_offsets.positions(Protocol.KAFKA, listing.name)
+            for partition_id, position in list(marks.items()):
+                place = places.get(partition_id)
+                if place is None or not is_kafka_name(place[0].name):
+                    continue
+                name = format_kafka(place[0].name)
+                labels = {"consumergroup": listing.name, "topic": name, "partition": str(place[1])}
+                lag = _lag(place[0].partitions[place[1]], position.mark)
+                collected.add("kafka_consumergroup_current_offset", position.mark, **labels)
+                collected.add("kafka_consumergroup_lag", lag, **labels)
+                sums[name] = sums.get(name, 0) + lag
+            for name, total in sums.items():
+                collected.add(
+                    "kafka_consumergroup_lag_sum", total, consumergroup=listing.name, topic=name
+                )
+            if count % PER_STEP == 0:
+                await next_step()
+        for group in broker.committed_offsets.names(Protocol.TUBEMQ):
+            marks = broker.committed_offsets.positions(Protocol.TUBEMQ, group)
+            for partition_id, position in list(marks.items()):
+                place = places.get(partition_id)
+                if place is not None and position.mark >= 0:
+                    collected.add(
+                        "trilogue_tubemq_group_lag",
+                        _lag(place[0].partitions[place[1]], position.mark),
+                        group=group,
+                        topic=str(place[0].name),
+                        partition=str(place[1]),
+                    )
+            await next_step()
+
+    async def _gather_subscriptions(
+        self, collected: _Collected, places: dict[int, tuple[Topic, int]]
+    ) -> None:
+        if self._pulsar is None:
+            return
+        readers = self._pulsar.subscriptions
+        for count, partition_id in enumerate(self._broker.subscriptions.partition_ids(), 1):
+            place = places.get(partition_id)
+            if place is not None:
+                labels = self._pulsar_labels(*place)
+                for each in readers.stats(place[0].partitions[place[1]]):
+                    _add_subscription(collected, each, {**labels, "subscription": each.name})
+            if count % PER_STEP == 0:
+                await next_step()
+
+    async def _gather_topics(self, collected: _Collected) -> None:
+        counts: dict[str, int] = {}
+        topics = sorted(self._broker.cluster, key=lambda topic: topic.name)
+        for count, topic in enumerate(topics, 1):
+            self._add_topic(collected, topic)
+            space = str(topic.name.namespace_name)
+            counts[space] = counts.get(space, 0) + len(topic.local_partitions)
+            if count % PER_STEP == 0:
+                await next_step()
+        if self._pulsar is not None:
+            for space, total in counts.items():
+                collected.add("pulsar_topics_count", total, cluster=self._cluster, namespace=space)
+
+    def _add_topic(self, collected: _Collected, topic: Topic) -> None:
+        appended = size = 0
+        spelled = format_kafka(topic.name) if is_kafka_name(topic.name) else ""
+        if spelled:
+            collected.add("kafka_topic_partitions", len(topic.partitions), topic=spelled)
+        for number, partition in enumerate(topic.partitions):
+            if partition.is_remote:
+                continue
+            plog = partition.log
+            kept = plog.size_bytes
+            appended += plog.high_watermark
+            size += kept
+            if spelled:
+                labels = {"topic": spelled, "partition": str(number)}
+                collected.add("kafka_topic_partition_current_offset", plog.high_watermark, **labels)
+                collected.add("kafka_topic_partition_oldest_offset", plog.start_offset, **labels)
+            if self._pulsar is not None:
+                self._add_pulsar_topic(self._pulsar, collected, topic, number, kept)
+        collected.add("trilogue_topic_messages_total", appended, topic=str(topic.name))
+        collected.add("trilogue_topic_bytes", size, topic=str(topic.name))
+
+    def _add_pulsar_topic(
+        self, pulsar: PulsarGateway, collected: _Collected, topic: Topic, number: int, kept: int
+    ) -> None:
+        partition = topic.partitions[number]
+        partition_id = partition.partition_id
+        labels = self._pulsar_labels(topic, number)
+        writers = self._broker.writers.get(partition_id)
+        names = {
+            *self._broker.subscriptions.of_partition(partition_id),
+            *pulsar.subscriptions.of(partition_id),
+        }
+        for name, value in (
+            ("pulsar_subscriptions_count", len(names)),
+            ("pulsar_producers_count", len(list(writers or ()))),
+            ("pulsar_consumers_count", pulsar.subscriptions.consumer_count(partition_id)),
+            ("pulsar_storage_size", kept),
+            ("pulsar_in_messages_total", partition.log.high_watermark),
+        ):
+            collected.add(name, value, **labels)
+
+    def _pulsar_labels(self, topic: Topic, number: int) -> dict[str, str]:
+        return {
+            "cluster": self._cluster,
+            "namespace": str(topic.name.namespace_name),
+            "topic": format_pulsar(topic.name, number if topic.partitioned else None),
+        }
+
+
+class _Collected:
+    """The series so far, up to a number of them."""
+
+    def __init__(self, series_max: int) -> None:
+        self.samples: dict[str, list[tuple[Labels, float]]] = {}
+        self._left = series_max
+
+    def add(self, name: str, value: float, **labels: str) -> None:
+        """Add one series; raises TooManySeriesError."""
+        if self._left <= 0:
+            raise TooManySeriesError
+        self._left -= 1
+        self.samples.setdefault(name, []).append((labels, value))
+
+    def metrics(self) -> list[Metric]:
+        """Return them by name."""
+        return [
+            Metric(name, _kind(name), DOCS[name], samples) for name, samples in self.samples.items()
+        ]
+
+
+def _kind(name: str) -> Literal["counter", "gauge"]:
+    return "counter" if name.endswith(COUNTER_END) else "gauge"
+
+
+def _lag(partition: Partition, offset: int) -> int:
+    plog = partition.log
+    return max(0, plog.high_watermark - max(offset, plog.start_offset))
+
+
+def _count_members(group: Any) -> int:
+    if isinstance(group, ClassicGroup | ConsumerGroup):
+        return len(group.members)
+    return sum(1 for _ in group) if isinstance(group, Iterable) else 0
+
+
+def _add_subscription(
+    collected: _Collected, stats: SubscriptionStats, labels: dict[str, str]
+) -> None:
+    for name, value in (
+        ("pulsar_subscription_back_log", stats.backlog),
+        ("pulsar_subscription_back_log_no_delayed", stats.backlog - stats.delayed),
+        ("pulsar_subscription_delayed", stats.delayed),
+        ("pulsar_subscription_unacked_messages", stats.unacked_messages),
+        ("pulsar_subscription_blocked_on_unacked_messages", int(stats.blocked_on_unacked)),
+        ("pulsar_subscription_consumers_count", len(stats.consumers)),
+        ("pulsar_out_messages_total", stats.messages_out),
+        ("pulsar_out_bytes_total", stats.bytes_out),
+    ):
+        collected.add(name, value, **labels)
