@@ -24,6 +24,7 @@ FULL = (
     "tests/crash/",
     "tests/deploy/",
     "tests/docs/test_examples.py",
+    "tests/gateway/http/console/test_browser.py",
     "tests/gateway/http/console/test_large.py",
     "tests/gateway/http/pulsar/test_hostile.py",
     "tests/gateway/http/registry/test_avro.py::test_schemas_and_configuration_survive",

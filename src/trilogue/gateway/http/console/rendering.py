@@ -33,7 +33,7 @@ PAGE_HEADERS: Final = {
     **HEADERS,
     "content-security-policy": POLICY,
     "x-frame-options": "DENY",
-    "referrer-policy": "no-referrer",
+    "referrer-policy": "same-origin",  # without one the Origin of forms is null
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
 }
