@@ -23,6 +23,7 @@ from trilogue.cli.cluster import CLIENT_CONFIG_VARIABLE, choose_server
 VERBS = {
     "serve": "Run a server.",
     "demo": "Show the product on real data: three protocols, one log, Spark.",
+    "status": "Show whether a node serves, its load, and the readers that lag.",
     "topics": "List, describe, create, alter, trim and delete topics.",
     "produce": "Send messages: lines, files, JSON.",
     "consume": "Print messages, from a position to a position.",

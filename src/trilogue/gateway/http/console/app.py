@@ -70,10 +70,12 @@ PAGES: Final[tuple[tuple[str, Handler], ...]] = (
     ("/produce", messages.show_produce),
     ("/groups", groups.list_groups),
     ("/group", groups.show_group),
+    ("/group.json", groups.read_figures),
     ("/subscriptions", subscriptions.list_subscriptions),
     ("/subscription", subscriptions.show_subscription),
     ("/tubemq-groups", tubemq_groups.list_groups),
     ("/tubemq-group", tubemq_groups.show_group),
+    ("/tubemq-group.json", tubemq_groups.read_figures),
     ("/connections", node.list_connections),
     ("/transactions", node.list_transactions),
     ("/users", node.list_users),
@@ -145,6 +147,16 @@ async def _send_static(http: Request) -> Response:
     return Response(content, 200, {**PAGE_HEADERS, "cache-control": "no-cache"}, media_type)
 
 
+def _find_owner_address(request: ConsoleRequest, problem: Exception) -> str:
+    """Return the address of the same page at the node that owns its partition, or ""."""
+    if not isinstance(problem, broker_errors.NotOwner):
+        return ""
+    url = request.http.url
+    listeners = request.broker.cluster.ownership.listeners(problem.node_id)
+    address = listeners.get("https" if url.scheme == "https" else "http")
+    return "" if address is None else str(url.replace(netloc=address))
+
+
 def _render_error(renderer: Renderer, request: ConsoleRequest, problem: Exception) -> Response:
     """Return the page of an error; one that nothing here expects is logged."""
     if isinstance(problem, HttpError):
@@ -160,7 +172,9 @@ def _render_error(renderer: Renderer, request: ConsoleRequest, problem: Exceptio
         log.error("request.failed", extra={"listener": "http", "path": path}, exc_info=problem)
         status = 500
     reason = "a mistake of ours; the log has it" if status == 500 else str(problem)
-    response = renderer.render(request, Page("error.html", {"reason": reason}, status))
+    elsewhere = _find_owner_address(request, problem)
+    values = {"reason": reason, "elsewhere": elsewhere}
+    response = renderer.render(request, Page("error.html", values, status))
     if status in {408, 413}:
         response.headers["connection"] = "close"
     return response

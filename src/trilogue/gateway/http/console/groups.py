@@ -23,6 +23,7 @@ from trilogue.gateway.http.console.positions import (
     PositionRow,
     choose_partitions,
     describe_position,
+    describe_progress,
     find_reset_offset,
     sum_lag,
 )
@@ -100,6 +101,15 @@ async def show_group(request: ConsoleRequest) -> Page:
             "is_empty": is_empty,
         },
     )
+
+
+async def read_figures(request: ConsoleRequest) -> dict[str, Any]:
+    """Return the figures that the charts of a group's page follow."""
+    name = request.text("name")
+    request.check(Operation.DESCRIBE, ResourceKind.GROUP, name)
+    listing = request.broker.group_admin.known(name)
+    positions = _list_positions(request, listing, await request.map_partitions())
+    return describe_progress(request, positions)
 
 
 def list_members(listing: GroupListing) -> list[dict[str, Any]]:

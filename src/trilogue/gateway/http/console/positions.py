@@ -57,6 +57,15 @@ def sum_lag(rows: list[PositionRow]) -> int:
     return sum(max(0, row.lag) for row in rows)
 
 
+def describe_progress(request: ConsoleRequest, rows: list[PositionRow]) -> dict[str, Any]:
+    """Return the figures of a reader: its lag, and the sum of its offsets."""
+    return {
+        "at_ms": request.gateway.now_ms(),
+        "counters": {"offset": sum(row.offset for row in rows)},
+        "gauges": {"lag": sum_lag(rows)},
+    }
+
+
 async def find_reset_offset(request: ConsoleRequest, partition: Partition) -> int:
     """Return where the form's reset moves a position in a partition; raises HttpError 400."""
     fields, plog = request.fields, partition.log

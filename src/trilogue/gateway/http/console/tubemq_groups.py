@@ -5,6 +5,8 @@ A reset is that of TubeMQ's web API: with or without consumers, for ALTER on gro
 
 from __future__ import annotations
 
+from typing import Any
+
 from trilogue.broker.access.authorizer import Operation, Resource, ResourceKind
 from trilogue.broker.errors import UnknownGroup
 from trilogue.broker.facts import Protocol
@@ -15,6 +17,7 @@ from trilogue.gateway.http.console.positions import (
     PositionRow,
     choose_partitions,
     describe_position,
+    describe_progress,
     find_reset_offset,
     sum_lag,
 )
@@ -71,6 +74,14 @@ async def show_group(request: ConsoleRequest) -> Page:
             "can_reset": request.can(Operation.ALTER, ResourceKind.GROUP, name),
         },
     )
+
+
+async def read_figures(request: ConsoleRequest) -> dict[str, Any]:
+    """Return the figures that the charts of a group's page follow."""
+    name = request.text("name")
+    request.check(Operation.DESCRIBE, ResourceKind.GROUP, name)
+    positions = _list_positions(request, name, await request.map_partitions())
+    return describe_progress(request, positions)
 
 
 def _group_names(request: ConsoleRequest) -> set[str]:
