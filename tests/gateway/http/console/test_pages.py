@@ -27,8 +27,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
-def console(server: Server) -> ConsoleClient:
-    return ConsoleClient(server.http)
+def console(server: Server) -> Iterator[ConsoleClient]:
+    made = ConsoleClient(server.http)
+    yield made
+    made.client.close()
 
 
 @pytest.fixture
