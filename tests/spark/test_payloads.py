@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from trilogue.spark.errors import MalformedRecord, OptionError
 from trilogue.spark.payload.batch_decoder import BatchDecoder
 from trilogue.spark.payload.ddl import parse_ddl
+from trilogue.spark.payload.framing import strip_header
 from trilogue.spark.payload.json_decoder import JsonDecoder
 from trilogue.spark.payload.payload import Payload, make_payload
 from trilogue.spark.payload.payload_options import parse_payload
@@ -232,6 +233,54 @@ def test_permissive_keeps_the_bytes_of_a_malformed_message():
     ]
 
 
+def test_maps_of_json_are_read_with_all_other_types():
+    payload = make(
+        payload="json",
+        payloadSchema="a MAP<STRING,INT>, d DATE, t TIMESTAMP, p DECIMAL(9,2), f DOUBLE, "
+        "n STRUCT<m: MAP<STRING,ARRAY<BIGINT>>>, s STRING, ok BOOLEAN",
+    )
+    good = (
+        b'{"a":{"x":1,"y":null},"d":"2013-01-01","t":"2013-01-01T12:00:00Z","p":1.25,"f":2,'
+        b'"n":{"m":{"k":[1]}},"s":"u","ok":true,"other":{}}'
+    )
+    bad = [
+        b'{"a":{"x":"1"}}', b'{"a":{"x":1},"a":{}}', b"[]", b'{"f":NaN}', b'{"a":[1]}', b"\xff",
+        b'{"a":{"x":99999999999}}', b'{"s":7}', b'{"ok":1}', b'{"d":"soon"}', b'{"a":{}}x',
+        b'{"n":7}', b'{"n":{"m":{"k":1}}}', b'{"a":{"x":1.5}}', b'{"p":"x"}', b"[" * 100_000,
+    ]  # fmt: skip
+
+    found = decode(payload, good, *bad, None, b"{}")
+
+    assert found == [
+        {"a": [("x", 1), ("y", None)], "d": dt.date(2013, 1, 1), "t": NOON, "p": Decimal("1.25"),
+         "f": 2.0, "n": {"m": [("k", [1])]}, "s": "u", "ok": True},
+        *[None] * len(bad), None,
+        dict.fromkeys(("a", "d", "t", "p", "f", "n", "s", "ok")),
+    ]  # fmt: skip
+
+
+def test_messages_with_the_header_of_a_confluent_registry_are_read():
+    options = {"payload": "json", "payloadSchema": "a INT", "payloadFraming": "confluent"}
+    values = [b'\0\0\0\0\7{"a":1}', b'{"a":2}', None, b"\0\0", b'\1\0\0\0\7{"a":1}']
+    batch = pa.RecordBatch.from_pydict({"value": pa.array(values, pa.binary())})
+
+    (found,) = BatchDecoder(make(**options), ("value",), "t-0").decode_all([batch])
+
+    assert found.to_pylist() == [
+        {"value": {"a": 1}, "_corrupt_record": None},
+        {"value": None, "_corrupt_record": values[1]},
+        {"value": None, "_corrupt_record": None},
+        {"value": None, "_corrupt_record": values[3]},
+        {"value": None, "_corrupt_record": values[4]},
+    ]
+
+
+def test_the_header_of_a_protobuf_message_has_the_place_of_its_type():
+    values = pa.array([b"\0\0\0\0\7\0ab", b"\0\0\0\0\7\2ab", b"\0\0\0\0\7"], pa.binary())
+
+    assert strip_header(values, is_protobuf=True).to_pylist() == [b"ab", None, None]
+
+
 def test_dropmalformed_leaves_it_out_and_keeps_nulls():
     payload = make(payload="json", payloadSchema="a INT", mode="dropMalformed")
 
@@ -262,7 +311,9 @@ def test_failfast_names_the_message():
         ({"payload": "json", "payloadSchema": "a ARRAY<INT"}, "'>' expected"),
         ({"payload": "json", "payloadSchema": "a " + "ARRAY<" * 40 + "INT" + ">" * 40}, "levels"),
         ({"payload": "json", "payloadSchema": "a DECIMAL(99)"}, "DECIMAL"),
-        ({"payload": "json", "payloadSchema": "a MAP<STRING,INT>"}, "reads no map"),
+        ({"payload": "json", "payloadSchema": "a MAP<INT,INT>"}, "keys of a map in JSON"),
+        ({"payload": "json", "payloadSchema": "a MAP<STRING,BINARY>"}, "reads no binary"),
+        ({"payload": "json", "payloadSchema": "a INT", "payloadFraming": "x"}, "none or confluent"),
         ({"payload": "json", "payloadSchema": '{"type":"struct"}'}, "no schema of Spark"),
         ({"payload": "json", "payloadSchema": "a INT", "mode": "LAX"}, "PERMISSIVE"),
         ({"payload": "avro", "payloadSchema": "a INT"}, "takes the Avro schema"),

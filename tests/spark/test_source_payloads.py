@@ -91,3 +91,13 @@ def test_a_stream_of_avro_has_the_schema_of_the_registry(spark, server, tmp_path
     other = make_topic(server, 1)
     with pytest.raises(Exception, match=f"topic {other}: has no schema there"):
         stream(spark, server, subscribe=other, **options)
+
+
+def test_maps_behind_the_header_of_a_registry_are_columns_of_spark(spark, server):
+    topic = make_topic(server, 1)
+    produce(server, topic, [{"value": b'\0\0\0\0\7{"tags": {"a": 1, "b": null}}'}])
+    options = {"payload": "json", "payloadSchema": "tags MAP<STRING, INT>"}
+
+    rows = reader(spark, server, payloadFraming="confluent", **options).load(topic)
+
+    assert rows.selectExpr("value.tags['a']", "value.tags").collect() == [(1, {"a": 1, "b": None})]

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from trilogue.spark.errors import MalformedRecord
+from trilogue.spark.payload.framing import Framing, strip_header
 from trilogue.spark.payload.payload import Payload
-from trilogue.spark.payload.payload_options import Mode
+from trilogue.spark.payload.payload_options import Format, Mode
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,12 +33,17 @@ class BatchDecoder:
         """Yield the batches with typed values; MalformedRecord with FAILFAST."""
         return map(self._decode, batches)
 
+    def _find_bodies(self, values: pa.Array) -> pa.Array:
+        if self._payload.framing is Framing.NONE:
+            return values
+        return strip_header(values, is_protobuf=self._payload.format is Format.PROTOBUF)
+
     def _decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         import pyarrow as pa
         import pyarrow.compute as pc
 
         values = batch.column(VALUE)
-        decoded = self._decoder.decode(values)
+        decoded = self._decoder.decode(self._find_bodies(values))
         bad = pc.and_(values.is_valid(), decoded.is_null())
         columns = {name: batch.column(name) for name in self._columns} | {VALUE: decoded}
         has_bad = decoded.null_count > values.null_count

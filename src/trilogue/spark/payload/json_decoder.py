@@ -15,7 +15,6 @@ from pyspark.sql.types import (
     BinaryType,
     DataType,
     DateType,
-    MapType,
     StringType,
     StructField,
     StructType,
@@ -104,7 +103,7 @@ class JsonDecoder:
 
 def _check(kind: DataType, path: str) -> None:
     """Raise OptionError for a type that Arrow reads from no JSON."""
-    if isinstance(kind, MapType | BinaryType):
+    if isinstance(kind, BinaryType):
         raise OptionError(
             f"option 'payloadSchema': payload=json reads no {kind.simpleString()} ({path}); name "
             "the fields of a STRUCT, or STRING for texts"

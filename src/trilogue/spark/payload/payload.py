@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -12,7 +12,9 @@ from pyspark.sql.types import StructType
 from trilogue.spark.errors import OptionError
 from trilogue.spark.payload.avro_decoder import AvroDecoder, parse_avro_schema
 from trilogue.spark.payload.ddl import parse_ddl
+from trilogue.spark.payload.framing import Framing
 from trilogue.spark.payload.json_decoder import JsonDecoder
+from trilogue.spark.payload.json_object_decoder import JsonObjectDecoder, has_map
 from trilogue.spark.payload.payload_options import Format, Mode, PayloadOptions
 from trilogue.spark.payload.registry import RegisteredSchema
 
@@ -39,11 +41,14 @@ class Payload:
     message: str
     mode: Mode
     corrupt_column: str
+    framing: Framing = Framing.NONE
 
     def make_decoder(self) -> Decoder:
         """Return the decoder of its format."""
         if self.format is Format.JSON:
-            return JsonDecoder(self.schema)
+            return (
+                JsonObjectDecoder(self.schema) if has_map(self.schema) else JsonDecoder(self.schema)
+            )
         if self.format is Format.AVRO:
             return AvroDecoder(str(self.definition), self.schema)
         from trilogue.spark.payload.protobuf_decoder import ProtobufDecoder
@@ -54,7 +59,7 @@ class Payload:
 
 def make_payload(options: PayloadOptions, registered: RegisteredSchema | None) -> Payload:
     """Return the payload of the options, with the schema of the registry where they give none."""
-    made = _make(options, registered)
+    made = replace(_make(options, registered), framing=options.framing)
     made.make_decoder()  # what it cannot decode is an error of the driver
     return made
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trilogue.spark.errors import OptionError
+from trilogue.spark.payload.framing import Framing
 
 CORRUPT = "_corrupt_record"
 PAYLOAD_OPTIONS = {
@@ -17,6 +18,8 @@ PAYLOAD_OPTIONS = {
     "payloadDescriptor": "protobuf: the file that protoc --include_imports --descriptor_set_out "
     "writes, on the driver",
     "payloadMessage": "protobuf: the full name of the message",
+    "payloadFraming": "none (default), or confluent: the 5 bytes of a Confluent registry are left "
+    "out before each message, whose schema is the given one",
     "mode": "a message that cannot be decoded: PERMISSIVE (default) keeps its bytes in a column, "
     "DROPMALFORMED leaves it out, FAILFAST fails",
     "columnNameOfCorruptRecord": f"PERMISSIVE: the name of that column (default {CORRUPT})",
@@ -51,6 +54,7 @@ class PayloadOptions:
     message: str | None = None
     mode: Mode = Mode.PERMISSIVE
     corrupt_column: str = CORRUPT
+    framing: Framing = Framing.NONE
     admin_url: str | None = None
     admin_token: str | None = None
 
@@ -72,6 +76,9 @@ def parse_payload(options: Mapping[str, str]) -> PayloadOptions | None:
     mode = options.get("mode", "PERMISSIVE").strip().upper()
     if mode not in Mode.__members__:
         raise OptionError(f"option 'mode' takes {', '.join(Mode.__members__)}, not {mode!r}")
+    framing = options.get("payloadFraming", "none").strip().lower()
+    if framing not in {each.value for each in Framing}:
+        raise OptionError(f"option 'payloadFraming' takes none or confluent, not {framing!r}")
     made = PayloadOptions(
         format=Format(text),
         schema_text=options.get("payloadSchema"),
@@ -79,6 +86,7 @@ def parse_payload(options: Mapping[str, str]) -> PayloadOptions | None:
         message=options.get("payloadMessage"),
         mode=Mode[mode],
         corrupt_column=options.get("columnNameOfCorruptRecord", CORRUPT),
+        framing=Framing(framing),
         admin_url=options.get("admin.url"),
         admin_token=options.get("admin.token"),
     )
