@@ -208,22 +208,16 @@ class Listener:
             task.cancel()
 
     def suspend(self) -> None:
-        """Close all connections at once, and accept none until `resume`."""
-        if self._retry is not None:
-            self._retry.cancel()
-            self._retry = None
+        """Close all connections at once, and new ones as they come, until `resume`."""
         self._is_suspended = True
-        for listening in self._sockets:
-            self._loop.remove_reader(listening)
         for task in list(self._half_open):
             task.cancel()
         for stream in list(self._streams):
             stream.abort("connection.suspended")
 
     def resume(self) -> None:
-        """Accept connections again, after `suspend`."""
+        """Serve connections again, after `suspend`."""
         self._is_suspended = False
-        self._resume_accepting()
 
     async def drain(self, deadline_s: float) -> bool:
         """Accept and read no more, answer what is in flight; False if that takes too long."""
@@ -253,6 +247,10 @@ class Listener:
             self._admit(accepted, str(address[0]) if isinstance(address, tuple) else "")
 
     def _admit(self, accepted: socket.socket, address: str) -> None:
+        if self._is_suspended:
+            self.refused += 1
+            accepted.close()
+            return
         too_many = self.connections + len(self._half_open) >= self._limits.connections
         if too_many or self._by_address[address] >= self._limits.connections_per_address:
             self.refused += 1
@@ -343,7 +341,7 @@ class Listener:
 
     def _resume_accepting(self) -> None:
         self._retry = None
-        for listening in () if self._is_suspended else self._sockets:
+        for listening in self._sockets:
             self._loop.add_reader(listening, self._accept, listening)
 
     # ---- connections

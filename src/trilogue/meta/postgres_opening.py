@@ -25,6 +25,10 @@ from trilogue.meta.tables import group_writes
 
 CREATION_LOCK: Final = 0x7472696C  # of pg_advisory_xact_lock: nodes may start at once
 
+OTHER_JOURNAL: Final = """
+SELECT node_id FROM writers WHERE home = $1 AND node_id NOT IN (SELECT node_id FROM shared_journals)
+"""
+
 
 class WrongCluster(StorageFailed):
     """The database has another cluster, or another folder has the journal of this node."""
@@ -72,6 +76,14 @@ class Opening(msgspec.Struct, frozen=True):
         query = "SELECT {} FROM {} WHERE node_id = $1"
         is_local = await connection.fetchval(query.format("1", "writers"), self.node_id)
         is_shared = await connection.fetchval(query.format("1", "shared_journals"), self.node_id)
+        other = None
+        if self.after_epoch is not None:
+            other = await connection.fetchval(OTHER_JOURNAL, self.home)
+        if other is not None:
+            raise WrongCluster(
+                f"the folder has the journal of node {other}, which ack=shared would remove: a "
+                "node starts with a folder of its own"
+            )
         if self.after_epoch is None and is_shared:
             raise WrongCluster(
                 f"the journal of node {self.node_id} is in PostgreSQL: set ack=shared"

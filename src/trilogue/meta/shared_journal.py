@@ -72,6 +72,8 @@ PROVE: Final = """
 UPDATE shared_journals SET flushed_through = flushed_through WHERE node_id = $1 AND epoch = $2
 """
 READ: Final = "SELECT sequence, piece, pieces, checksum, data FROM {table} WHERE sequence > $1"
+# A node that freezes inside a transaction of this module holds no take-over off for longer.
+FREEZE_LIMIT: Final = "SET LOCAL idle_in_transaction_session_timeout = 1000"
 TABLES: Final = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
 
 
@@ -186,6 +188,7 @@ class SharedJournal:
         connection = beside or self.connection
         table = table_of(self._node_id, self.epoch, 1 - self._half)
         async with connection.transaction(isolation="read_committed"):
+            await connection.execute(FREEZE_LIMIT)
             if not await self._is_flushed(connection, table):
                 return False
             await connection.execute(f"TRUNCATE {table}")
@@ -196,6 +199,7 @@ class SharedJournal:
         connection = beside or self.connection
         for epoch in await epochs_of(connection, self._node_id, self.epoch):
             async with connection.transaction(isolation="read_committed"):
+                await connection.execute(FREEZE_LIMIT)
                 for half in HALVES:
                     table = table_of(self._node_id, epoch, half)
                     if not await self._is_flushed(connection, table):

@@ -92,6 +92,7 @@ class NodeMetrics:
         yield from self._segments()
         yield from self._maintenance()
         yield from self._objects()
+        yield from self._shared_journal()
         yield Metric(
             f"{PREFIX}loop_lag_seconds",
             "gauge",
@@ -377,6 +378,16 @@ class NodeMetrics:
         yield counter(
             "merge_damaged_blocks", "Damaged blocks that merges met.", node.merging.damaged_blocks
         )
+
+    def _shared_journal(self) -> Iterator[Metric]:
+        shared = self._node.storage.shared
+        if shared is None:
+            return
+        yield gauge("lease_seconds", "How long the node's lease is valid.", shared.lease_left_s)
+        yield gauge(
+            "shared_journal_unavailable_seconds", "How long a window has waited for PostgreSQL.",
+            shared.unavailable_s,
+        )  # fmt: skip
 
     def _objects(self) -> Iterator[Metric]:
         keeper = self._node.objects

@@ -20,9 +20,11 @@ import signal
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
+from trilogue.meta.errors import Fenced
 from trilogue.node import garbage_collector as collector
 from trilogue.node.errors import STORAGE_FAILED, StartError
 from trilogue.node.logs import start_logging
@@ -123,21 +125,13 @@ async def _serve(
     supervision: Supervision | None,
     place: NodePlace | None,
 ) -> int:
-    from trilogue.node.node import Node  # after logging is set up: imports may log
-
     signals = StopSignals()
     loop = asyncio.get_running_loop()
     signals.install(loop)
     place = place if supervision is None else supervision.place
-    if place is not None and place.cluster is not None and place.cluster.shared is not None:
-        from trilogue.node.cluster.waiting import wait_for_lease
-
-        place = await wait_for_lease(place, Path(settings.text("data")), signals.stop)
-        if place is None:
-            return 0
-    node = Node(settings) if place is None else Node(settings, place=place)
-    loop.set_exception_handler(lambda _, context: _handle_uncaught(node.fail, context))
-    await node.start()
+    node = await _start_node(settings, place, signals.stop)
+    if node is None:
+        return 0
     for listener, address in node.addresses.items():
         write_line(f"{listener:13} {address}")
     if supervision is not None:
@@ -166,6 +160,34 @@ async def _serve(
             supervision.report_drained()
     log.info("server.stopped")
     return 0
+
+
+async def _start_node(
+    settings: Settings, place: NodePlace | None, stop: asyncio.Event
+) -> Node | None:
+    """Return the node when it serves; None if it was stopped while it waited for its lease."""
+    from trilogue.node.node import Node  # after logging is set up: imports may log
+
+    loop = asyncio.get_running_loop()
+    is_shared = place is not None and place.cluster is not None and place.cluster.shared is not None
+    while True:
+        granted = place
+        if place is not None and is_shared:
+            from trilogue.node.cluster.waiting import wait_for_lease
+
+            granted = await wait_for_lease(place, Path(settings.text("data")), stop)
+            if granted is None:
+                return None
+        node = Node(settings) if granted is None else Node(settings, place=granted)
+        loop.set_exception_handler(partial(_handle_uncaught, node))
+        try:
+            await node.start()
+        except Fenced as error:
+            if not is_shared:
+                raise
+            log.info("cluster.lease_lost", extra={"reason": str(error)})
+        else:
+            return node
 
 
 async def _flush(node: Node, report: Callable[[], None]) -> None:
@@ -231,11 +253,11 @@ async def _wait_for_first(*waits: Awaitable[object]) -> None:
 
 
 def _handle_uncaught(
-    fail: Callable[[BaseException], object], context: Mapping[str, object]
+    node: Node, _loop: asyncio.AbstractEventLoop, context: Mapping[str, object]
 ) -> None:
     """Log an exception that no task caught; an AssertionError ends the server."""
     error = context.get("exception")
     exception = error if isinstance(error, BaseException) else None
     log.error("loop.exception", exc_info=exception, extra={"what": str(context.get("message"))})
     if isinstance(error, AssertionError):
-        fail(error)
+        node.fail(error)

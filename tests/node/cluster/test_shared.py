@@ -6,70 +6,26 @@ with their nodes.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
-from tests.node.supervisor.test_nodes import consume, create, numbered, produce
-from tests.postgres import PostgresServer
-from tests.server import Server, launch_server, run_trilogue
+from tests.node.cluster.shared_cluster import WAIT_S, SharedCluster
+from tests.node.supervisor.test_nodes import QUIET, consume, create, numbered, produce
+from tests.postgres import PostgresServer, running_postgres
+from tests.server import run_trilogue
 from tests.waiting import wait_until
 
-LISTEN = dict.fromkeys(("kafka", "pulsar", "http"), "127.0.0.1:0")
-WAIT_S = 60.0
 WRONG_SETTING = 2
-
-
-class SharedCluster:
-    """The nodes of one database and one folder of objects, each with a directory of its own."""
-
-    def __init__(self, folder: Path, postgres: PostgresServer, size: int) -> None:
-        self.folder, self.postgres, self.size = folder, postgres, size
-        self.url = postgres.new_database()
-        self.objects = folder / "objects"
-        self.objects.mkdir()
-        self.processes: list[Server] = []
-
-    def launch(self, node_id: int, name: str, **settings: object) -> Server:
-        process = launch_server(
-            self.folder / name,
-            listen=LISTEN,
-            arguments=["--cluster", self.url, "--node", str(node_id)],
-            settings={
-                "nodes": 1,
-                "ack": "shared",
-                "cluster.size": self.size,
-                "cluster.lease": "2s",
-                "objects.url": f"file://{self.objects}",
-                "segments.grace": "100ms",
-                "objects.keep-local": 0,
-            },
-            **settings,
-        )
-        self.processes.append(process)
-        return process
-
-    def start(self, node_id: int, name: str, **settings: object) -> Server:
-        return self.launch(node_id, name, **settings).wait_ready(WAIT_S)
-
-    def count(self, rows: str, schema: str = "trilogue") -> int:
-        """Return how many rows there are in a table of PostgreSQL."""
-        return int(self.postgres.run(f"SELECT count(*) FROM {schema}.{rows}", self.url)[0][0])
-
-    def lose(self, process: Server) -> None:
-        """Kill a node, and take its machine's disk away."""
-        process.kill9()
-        shutil.rmtree(process.data)
 
 
 @pytest.fixture
 def shared(tmp_path: Path, postgres_server: PostgresServer) -> Iterator[SharedCluster]:
     cluster = SharedCluster(tmp_path, postgres_server, 1)
     yield cluster
-    for each in cluster.processes:
-        each.kill9()
+    cluster.kill_all()
 
 
 def test_a_node_comes_back_without_its_disk(shared: SharedCluster):
@@ -96,12 +52,56 @@ def test_a_node_comes_back_without_its_disk(shared: SharedCluster):
     assert node.stop() == 0, node.output
 
 
+def test_nothing_is_acknowledged_while_postgresql_is_away(tmp_path: Path):
+    """The node gives up its connections when its lease is over, and goes on by itself."""
+    with running_postgres() as postgres:
+        cluster = SharedCluster(tmp_path, postgres, 1)
+        node = cluster.start(1, "machine")
+        create(node, "orders", 3)
+        produce(node, "orders", numbered(0, 100), 3)
+        acked: list[object] = []
+        producer = Producer({"bootstrap.servers": node.kafka, "enable.idempotence": True, **QUIET})
+
+        postgres.stop()
+        for number, value in enumerate(numbered(100, 100)):
+            producer.produce(
+                "orders",
+                value,
+                partition=number % 3,
+                on_delivery=lambda error, _message: error or acked.append(_message),
+            )
+        wait_until(
+            lambda: producer.poll(0.1) == 0 and "lease.over" in node.output, timeout_s=WAIT_S
+        )
+        assert acked == []
+        postgres.start()
+
+        assert producer.flush(WAIT_S) == 0
+        assert len(acked) == 100
+        found = consume(node, "readers", "orders", 200)
+        assert sorted(found) == sorted(numbered(0, 200))
+        assert "lease.renewed" in node.output
+        assert node.stop() == 0, node.output
+
+
 def test_ack_is_fixed_when_a_node_is_first_started(shared: SharedCluster):
     node = shared.start(1, "machine")
     assert node.stop() == 0, node.output
     local = shared.launch(1, "machine", ack="local")
     assert local.wait() not in {0, WRONG_SETTING}
     assert "set ack=shared" in local.output
+
+
+def test_the_journal_of_another_node_is_not_removed(
+    tmp_path: Path, postgres_server: PostgresServer
+):
+    cluster = SharedCluster(tmp_path, postgres_server, 2)
+    local = cluster.start(2, "machine", ack="local")
+    local.kill9()
+    other = cluster.launch(1, "machine")
+    assert other.wait() not in {0, WRONG_SETTING}
+    assert "the journal of node 2" in other.output
+    assert list((tmp_path / "machine" / "journal").iterdir())
 
 
 @pytest.mark.parametrize(

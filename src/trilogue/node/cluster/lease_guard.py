@@ -2,7 +2,7 @@
 
 Such a node may have been replaced: what it knows of latest offsets, positions and members may be
 old. (It can acknowledge nothing: that is decided in PostgreSQL.) Its listeners close their
-connections and accept none until the lease is renewed; if the node was replaced, its process ends.
+connections, and new ones, until the lease is renewed; if the node was replaced, its process ends.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class Suspended(Protocol):
     """A listener that can be suspended."""
 
     def suspend(self) -> None:
-        """Close all connections, and accept none."""
+        """Close all connections, and new ones as they come."""
 
     def resume(self) -> None:
-        """Accept connections again."""
+        """Serve connections again."""
 
 
 class LeaseGuard:

@@ -92,6 +92,17 @@ class SharedCommitter:
 
     # -- the loop's side -----------------------------------------------------------------------
 
+    @property
+    def lease_left_s(self) -> float:
+        """For how many seconds the lease is still valid; 0 if it is over."""
+        return max(0.0, self.lease_ends_s - self._monotonic())
+
+    @property
+    def unavailable_s(self) -> float:
+        """For how many seconds a window has waited for PostgreSQL; 0 if none waits."""
+        since = self._away_since
+        return 0.0 if since is None else self._monotonic() - since
+
     def start(self, on_done: Callable[[int], None]) -> None:
         """Store the callback."""
         self._on_done = on_done
@@ -269,7 +280,9 @@ class SharedCommitter:
             self._more.clear()
             began = self._monotonic()
             try:
-                await self._renew(began)
+                async with asyncio.timeout(self._lease_s):
+                    connection = await self._renew(began)
+                await self._remove_flushed(connection)
             except Exception as error:  # noqa: BLE001 - whatever it is, the node has no lease
                 if not (may_pass(error) or is_full(error)):
                     self._report(error)
@@ -284,13 +297,17 @@ class SharedCommitter:
                 async with asyncio.timeout(self._lease_s / RENEWALS):
                     await self._more.wait()
 
-    async def _renew(self, began_s: float) -> None:
+    async def _renew(self, began_s: float) -> Connection:
         connection = self._lease_connection
         if connection is None or connection.is_closed():
             connection = self._lease_connection = await connect(self._url)
         if not await leases.renew(connection, self.node_id, self.epoch):
             raise Fenced(f"node {self.node_id} was taken over in epoch {self.epoch}")
         self.lease_ends_s = began_s + self._lease_s
+        return connection
+
+    async def _remove_flushed(self, connection: Connection) -> None:
+        """Record what is flushed, and empty and drop the tables that hold nothing else."""
         journal, flushed = self._journal, self._flushed
         if flushed > self._recorded and journal is not None:
             await journal.set_flushed_through(flushed, beside=connection)
