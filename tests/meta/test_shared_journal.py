@@ -22,7 +22,7 @@ pytest.importorskip("asyncpg")
 
 import asyncpg
 
-from trilogue.log.errors import CorruptLog
+from trilogue.log.errors import CorruptLog, StorageFailed
 from trilogue.meta import shared_journal
 from trilogue.meta.errors import Fenced
 from trilogue.meta.shared_journal import (
@@ -30,15 +30,16 @@ from trilogue.meta.shared_journal import (
     RAISE_EPOCH,
     SharedJournal,
     Window,
-    finish_recovery,
+    epochs_of,
     prepare,
+    read_journal,
     read_windows,
     table_of,
     take_over,
 )
 
 Step = Callable[[], Coroutine[Any, Any, object]]
-NODE, TAKER = 1, 2
+NODE = 1
 WAIT_S = 30
 ONE_STATEMENT = "rows read by the statement that raises the epoch"  # its snapshot is older
 READ_FIRST = "rows read before the epoch is raised"
@@ -151,25 +152,41 @@ def test_a_changed_row_is_damage(url: str):
     asyncio.run(run())
 
 
-def test_a_recovery_ends_once_and_only_by_a_living_node(url: str):
+def test_one_process_begins_the_epoch_after_the_one_that_it_saw(url: str):
+    """Its recovery has the windows of all epochs before, until they are flushed."""
+
+    async def run() -> None:
+        async with connected(url, 2) as (connection, other):
+            first = await SharedJournal.open(connection, NODE, after_epoch=0)
+            await first.write(1, b"a")
+            second = await SharedJournal.open(other, NODE, after_epoch=1)
+            with pytest.raises(Fenced):
+                await SharedJournal.open(connection, NODE, after_epoch=1)
+            with pytest.raises(Fenced):
+                await first.write(2, b"late")
+            assert await read_journal(other, NODE, 2, 0) == [Window(1, b"a")]
+
+            await second.write(2, b"b")
+            third = await SharedJournal.open(other, NODE, after_epoch=2)
+            both = [Window(1, b"a"), Window(2, b"b")]
+            assert await read_journal(other, NODE, 3, 0) == both
+            assert await read_journal(other, NODE, 3, 1) == both[1:]
+            for through, left in ((0, [1, 2]), (1, [2]), (2, [])):
+                await third.set_flushed_through(through)
+                await third.drop_earlier()
+                assert await epochs_of(other, NODE, 3) == left
+
+    asyncio.run(run())
+
+
+def test_a_server_without_the_last_window_is_refused(url: str):
     async def run() -> None:
         async with connected(url) as (connection,):
             journal = await SharedJournal.open(connection, NODE)
             await journal.write(1, b"a")
-            taker = await SharedJournal.open(connection, TAKER)
-            second = await SharedJournal.open(connection, 3)
-            assert await take_over(connection, NODE, journal.epoch)
-            assert await take_over(connection, NODE, journal.epoch + 1), "the first taker is gone"
-            dead = NODE, journal.epoch + 2
-            with pytest.raises(Fenced):
-                await finish_recovery(
-                    connection, (NODE, journal.epoch + 1), (TAKER, taker.epoch), 1
-                )
-            assert await take_over(connection, TAKER, taker.epoch)
-            with pytest.raises(Fenced):
-                await finish_recovery(connection, dead, (TAKER, taker.epoch), 1)
-            await finish_recovery(connection, dead, (3, second.epoch), 1)
-            assert await read_windows(connection, NODE, journal.epoch) == []
+            await journal.check_last(1)
+            with pytest.raises(StorageFailed, match="has lost window 2"):
+                await journal.check_last(2)
 
     asyncio.run(run())
 

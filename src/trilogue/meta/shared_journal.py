@@ -289,18 +289,3 @@ def _join(sequence: int, pieces: Sequence[tuple[int, int, int, bytes]]) -> bytes
     if list(numbers) != list(range(1, counts[0] + 1)) or crc32(data) != checksums[0]:
         raise CorruptLog(f"window {sequence} differs from what was written")
     return data
-
-
-async def finish_recovery(
-    connection: Connection, dead: tuple[int, int], recoverer: tuple[int, int], through: int
-) -> None:
-    """Record that the windows of a dead node up to `through` are in segments.
-
-    Both are a node id and its epoch; the dead node's is the one that `take_over` began. Fenced if
-    either has moved: another node has taken the recovery over, or this one.
-    """
-    async with connection.transaction(isolation="read_committed"):
-        if await connection.fetchval(LOCK_EPOCH, *recoverer) is None:
-            raise Fenced(f"the recoverer {recoverer} was taken over")
-        if await connection.execute(SET_FLUSHED, *dead, through) != "UPDATE 1":
-            raise Fenced(f"another node recovers {dead}")
