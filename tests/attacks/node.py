@@ -23,6 +23,7 @@ MIB = 1 << 20
 GROWTH_MAX = 400 * MIB
 CPU_MAX_S = 1.5  # of the server, during an answer to a well-behaved client
 STEADY_S = 3.0
+WAIT_S = 120.0  # for an answer, on a machine that is busy with other work
 TLS_LISTENERS = ("kafka-ssl", "pulsar-ssl", "tubemq-broker-ssl", "https")
 
 Report = Callable[[object], None]
@@ -107,6 +108,7 @@ class HealthyClients:
 
     def __init__(self, node: AttackedNode, more: Mapping[str, Healthy]) -> None:
         line, batch = Line(node.address), batch_of(b"value")
+        line.peer.settimeout(WAIT_S)
         opened = client(node.doors["pulsar"])
         producer = opened.create_producer("healthy", send_timeout_millis=30_000)
         writer = TubeReader(node.doors["tubemq-broker"], "healthy", topic="healthy")
@@ -155,7 +157,7 @@ def read_url(url: str) -> bytes:
     host, _, path = url.partition("/")
     name, port = host.rsplit(":", 1)
     connection = http.client.HTTPConnection(
-        name, int(port), timeout=30, source_address=("127.0.0.2", 0)
+        name, int(port), timeout=WAIT_S, source_address=("127.0.0.2", 0)
     )
     with contextlib.closing(connection):
         connection.request("GET", f"/{path}")

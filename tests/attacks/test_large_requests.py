@@ -124,8 +124,11 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AttackedNode]:
     made.kill9()
 
 
-def answer_in_parallel(node: AttackedNode, requests: list[bytes], times: int) -> None:
-    """Each over a connection of its own, so many times; return when all are answered."""
+def answer_in_parallel(node: AttackedNode, requests: list[bytes], times: int) -> int:
+    """Send each over a connection of its own, so many times; return how many were closed early.
+
+    The server closes those that read slowly while others wait for memory.
+    """
     problems: list[BaseException] = []
 
     def work(content: bytes) -> None:
@@ -142,7 +145,7 @@ def answer_in_parallel(node: AttackedNode, requests: list[bytes], times: int) ->
         thread.start()
     for thread in threads:
         thread.join()
-    assert not problems
+    return len(problems)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +153,9 @@ def answer_in_parallel(node: AttackedNode, requests: list[bytes], times: int) ->
 )
 def test_settings_of_2000_topics(node: AttackedNode, report: Report, clients: int, times: int):
     with attack(node, report, most_s=0.0):
-        answer_in_parallel(node, [describe_configs()] * clients, times)
+        closed = answer_in_parallel(node, [describe_configs()] * clients, times)
+    report(f"{closed} of {clients} clients were closed")
+    assert closed <= clients // 2
 
 
 @pytest.mark.parametrize(
@@ -159,4 +164,4 @@ def test_settings_of_2000_topics(node: AttackedNode, report: Report, clients: in
 def test_requests_of_all_kinds(node: AttackedNode, report: Report, clients: int, times: int):
     contents = [make() for make in REQUESTS]
     with attack(node, report, most_s=0.0):
-        answer_in_parallel(node, contents * clients, times)
+        assert answer_in_parallel(node, contents * clients, times) == 0

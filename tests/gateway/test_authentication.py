@@ -212,3 +212,20 @@ def change_user(logins: Logins, change: str) -> None:
     else:
         other = make_user("alice", b"another", NOW_MS + 1, key=Fernet.generate_key())
         users.plan_put(other).apply()
+
+
+@on_loop
+async def test_logins_from_one_address_leave_room_for_others(logins: Logins):
+    """Each of another user, so that none has failed often."""
+    most = authentication.WAITING_PER_HOST_MAX
+    storm = [
+        asyncio.create_task(logins.plain(f"user-{number}", b"guess", "192.0.2.9"))
+        for number in range(2 * most)
+    ]
+    await asyncio.sleep(0)
+    login = await logins.plain("bob", PASSWORD, "192.0.2.10")
+    found = [str(each) for each in await asyncio.gather(*storm, return_exceptions=True)]
+
+    assert login.principal.name == "bob"
+    assert found.count("too many logins at once") == most
+    assert not logins.authenticator._waiting

@@ -46,6 +46,7 @@ from trilogue.gateway.failed_logins import (
 
 POOL_THREADS = 2
 WAITING_MAX = 200  # logins by password that wait for a thread
+WAITING_PER_HOST_MAX = 100  # of them from one address: others wait behind these for 3 s at most
 REMEMBERED_MAX = 10_000
 KEY_BYTES = 32
 
@@ -97,6 +98,7 @@ class Authenticator:
         self._remembered: OrderedDict[bytes, int] = OrderedDict()
         self._failures = FailedLogins()
         self._under_way: Counter[str] = Counter()  # checks, by the key of a user's failures
+        self._waiting: Counter[str] = Counter()  # the same, by address
         self._checks: dict[tuple[str, bytes], asyncio.Task[User | None]] = {}
         self._pool: ThreadPoolExecutor | None = None
         self._sessions: dict[str, dict[Session, None]] = {}
@@ -137,9 +139,11 @@ class Authenticator:
             key = key_of_user(user, host)
             if self._failures.is_full(key, self._under_way[key]):
                 raise self._failed(user, protocol, host, method, TOO_MANY_FAILURES_OF_USER)
-            if len(self._checks) >= WAITING_MAX:
+            waiting = self._waiting[host]
+            if len(self._checks) >= WAITING_MAX or waiting >= WAITING_PER_HOST_MAX:
                 raise self._failed(user, protocol, host, method, "too many logins at once")
             self._under_way[key] += 1
+            self._waiting[host] += 1
             work = self._check_password(user, password, digest, host)
             check = self._checks[host, digest] = asyncio.create_task(work)
         found = await asyncio.shield(check)
@@ -290,9 +294,10 @@ class Authenticator:
         try:
             is_right = await self._check_in_pool(found, password)
         finally:
-            self._under_way[key] -= 1
-            if not self._under_way[key]:
-                del self._under_way[key]
+            for counts, one in ((self._under_way, key), (self._waiting, host)):
+                counts[one] -= 1
+                if not counts[one]:
+                    del counts[one]
             del self._checks[host, digest]
         if not is_right or found is None or not self._is_current(found):
             self._failures.count(key)

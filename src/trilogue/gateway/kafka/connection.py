@@ -62,6 +62,7 @@ from trilogue.gateway.kafka.produce.request_template import (
 from trilogue.gateway.kafka.quotas.metering import Metering
 from trilogue.gateway.kafka.security.sasl_login import FAILURE_DELAY_S, SaslLogin
 from trilogue.gateway.listener_security import ListenerSecurity
+from trilogue.gateway.memory_budget import MemoryHolder
 from trilogue.gateway.reply_queue import BufferedReply
 from trilogue.gateway.reply_slots import ReplySlot
 from trilogue.gateway.stream import STOP_BROKER, STOP_WORK, Close, Stream
@@ -79,6 +80,7 @@ BEFORE_LOGIN = {17, 18, 36}  # SaslHandshake, ApiVersions, SaslAuthenticate
 LOGIN_S = 30.0  # from the connection to the login
 API_VERSIONS = 18 << 16
 LARGE = 64 << 10  # smaller frames cannot hold many elements, and are decoded within 5 ms
+ENCODED_BYTES = 4 << 20  # counted for a response that may be large before its size is known
 
 
 def reply(api: VersionedApi, correlation_id: int, response: object) -> bytearray:
@@ -513,10 +515,7 @@ class KafkaConnection(ClientConnection):
                 if isinstance(response, BufferedReply):  # encoded already
                     self.fill(slot, response.render() or [])
                 elif aside:
-                    self._set_throttle_time(api, response)
-                    write = partial(reply, api, call.correlation_id, response)
-                    written = await self.gateway.loop.run_in_executor(self.gateway.executor, write)
-                    self._written(slot, written)
+                    await self._encode_in_executor(slot, api, call, response)
                 else:
                     self._fill(slot, api, call, response)
                 self.stream.go_on(STOP_WORK)
@@ -525,6 +524,23 @@ class KafkaConnection(ClientConnection):
         except Exception:
             log.exception("request.failed", extra={"api": api.name, "version": api.version})
             self.stream.abort("connection.cut")
+
+    async def _encode_in_executor(
+        self, slot: BufferedReply, api: VersionedApi, call: RequestContext, response: Any
+    ) -> None:
+        """Encode a response that may be large, once there is memory for it, and fill its slot."""
+        memory = MemoryHolder(self.stream.memory.unsent, self.stream.peer[0])
+        try:
+            await memory.budget.reserve(memory, ENCODED_BYTES)
+            if self.is_gone:
+                return
+            self._set_throttle_time(api, response)
+            write = partial(reply, api, call.correlation_id, response)
+            written = await self.gateway.loop.run_in_executor(self.gateway.executor, write)
+            memory.resize(len(written))
+            self._written(slot, written)  # the connection counts it itself from now on
+        finally:
+            memory.resize(0)
 
 
 class KafkaGateway(GatewayContext):

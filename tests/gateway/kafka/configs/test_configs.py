@@ -8,10 +8,12 @@ from tests.gateway.kafka.produce.test_produce import only
 from tests.gateway.kafka.produce.test_produce import request as produce
 from tests.gateway.kafka.rig import Rig, batch, settle, versions
 from tests.gateway.loop import on_loop
+from tests.waiting import wait_on_loop
 from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.broker.settings.topic_table import TABLE
 from trilogue.gateway.kafka.configs import configs as configs_gateway
 from trilogue.gateway.kafka.context import KafkaSettings
+from trilogue.gateway.memory_budget import MemoryHolder
 from trilogue.meta.errors import PreconditionFailed
 from trilogue.wire.kafka.configs import configs
 from trilogue.wire.kafka.topics.topics import DeleteTopicsRequest, DeleteTopicState
@@ -420,3 +422,24 @@ async def test_a_thing_that_is_named_again_is_reported_once():
 
         everything, one = reported.results
         assert len(everything.configs) > len(one.configs) == 1
+
+
+@on_loop
+async def test_a_response_that_may_be_large_waits_for_memory():
+    async with Rig() as rig:
+        names = [f"t{number}" for number in range(50)]
+        for name in names:
+            rig.topic(name)
+        budget = rig.memory.unsent
+        others = MemoryHolder(budget)
+        others.resize(budget.limit_bytes)
+        peer = rig.peer()
+        peer.send(describe(*names), 4)
+        await wait_on_loop(lambda: budget.waiting == 1)
+        assert peer.answered == 0
+
+        others.resize(0)
+        await wait_on_loop(lambda: peer.answered == 1)
+
+        assert len(peer.answer().results) == len(names)
+        assert budget.size_bytes == 0
