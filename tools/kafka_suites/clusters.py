@@ -21,7 +21,7 @@ class Cluster:
 CLUSTERS = {
     "aiokafka": Cluster(2),
     "kafka-python": Cluster(4),
-    "librdkafka": Cluster(4),
+    "librdkafka": Cluster(4, ours={"kafka.accept-replication": "true"}),  # some create copies
     "kafka-go": Cluster(  # which compares the name
         ours={"topics.max-entry": "16MiB", "advertise.kafka": "localhost:9092"},
         real={

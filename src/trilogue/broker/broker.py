@@ -34,6 +34,7 @@ from trilogue.broker.facts import (
     GROUP_KEY,
     GROUP_KINDS,
     MEMBER_KEY,
+    PENDING_ACKS_KEY,
     PENDING_KEY,
     PENDING_KINDS,
     PRODUCER_KEY,
@@ -90,12 +91,14 @@ from trilogue.broker.topics.namespaces import NAMESPACE_KEY, TENANT_KEY, Namespa
 from trilogue.broker.topics.policies import Policies
 from trilogue.broker.topics.topic import Topic
 from trilogue.broker.transactions.batch_commits import BatchCommits
+from trilogue.broker.transactions.branch_acks import BranchAcks
 from trilogue.broker.transactions.branches import Branches
 from trilogue.broker.transactions.coordinator import ProducerIdentity, TransactionCoordinator
 from trilogue.broker.transactions.participant import NodeRequestHandler, TransactionParticipant
 from trilogue.broker.transactions.pending_offsets import PendingOffsets
 from trilogue.broker.transactions.pulsar_transactions import PulsarTransactions
 from trilogue.broker.transactions.records import DeferredAck
+from trilogue.broker.transactions.transaction_table import TransactionTable
 from trilogue.broker.tubemq.group_rules import RULE_KEYS, GroupRules
 from trilogue.broker.tubemq.registrations import Registrations
 from trilogue.entry.entry import EntryHeader, Format
@@ -179,7 +182,7 @@ class Broker:
     def _make_transactions(
         self, settings: BrokerSettings, timers: Timers, coordinator_epoch: int
     ) -> None:
-        cluster, limits = self.cluster, settings.transactions
+        cluster, limits, table = self.cluster, settings.transactions, TransactionTable()
         self.branches = Branches(
             cluster.ownership, cluster.has_partition, timers, coordinator_epoch
         )
@@ -191,8 +194,15 @@ class Broker:
                 keys_max=limits.ids_max,
                 positions_max=limits.positions_max,
             ),
+            BranchAcks(
+                table.pending_acks,
+                self._commit_acks,
+                cluster.has_partition,
+                ranges_max=limits.ack_ranges_max,
+            ),
             find_partition=cluster.find_partition,
             commit_offsets=self._commit_in_transaction,
+            commit_acks=self._commit_acks,
             now_ms=self._now_ms,
         )
         self.transactions = TransactionCoordinator(
@@ -204,15 +214,19 @@ class Broker:
             now_ms=self._now_ms,
             branches=self.branches,
             participant=self.participant,
+            table=table,
             limits=limits,
         )
-        self.node_requests = NodeRequestHandler(self.transactions, self.participant)
         self.batch_commits = BatchCommits(self.transactions, self._now_ms)
         self.pulsar_transactions = PulsarTransactions(
             self.transactions,
             self._allocate_producer_id,
             limits,
-            is_alone=lambda: self.cluster.ownership.is_alone,
+            cluster.ownership,
+            self.participant,
+        )
+        self.node_requests = NodeRequestHandler(
+            self.transactions, self.participant, self.pulsar_transactions.answer_name
         )
 
     def _make_groups(
@@ -375,7 +389,7 @@ class Broker:
             *self.groups.membership.snapshot(),
             *self.transactions.table.snapshot(),
             *self.batch_commits.snapshot(),
-            *self.participant.pending_offsets.snapshot(),
+            *self.participant.snapshot(),
             *self.subscriptions.snapshot(),
             *self.share_partitions.positions.snapshot(),
             *self.producers.snapshot(self._now_ms(), self.cluster.durable_end),
@@ -392,6 +406,7 @@ class Broker:
             TRANSACTION_KEY: lambda _, value: self.transactions.table.load(value),
             BATCH_KEY: lambda _, value: self.batch_commits.load(value),
             PENDING_KEY: self.participant.pending_offsets.load,
+            PENDING_ACKS_KEY: lambda _, value: self.participant.acks.load(value),
             PRODUCER_KEY: lambda _, value: self._load_mark(decode_mark(value)),
             SUBSCRIPTION_KEY: lambda _, value: self.subscriptions.load(value),
             SHARE_KEY: lambda _, value: self.share_partitions.positions.load(value),
@@ -427,7 +442,7 @@ class Broker:
         elif kind in TRANSACTION_KINDS:
             self.transactions.table.replay(kind, payload)
         elif kind in PENDING_KINDS:
-            self.participant.pending_offsets.replay(kind, payload)
+            self.participant.replay(kind, payload)
         elif kind == FactKind.BATCH_COMMITTED:
             self.batch_commits.replay(payload)
         elif kind == FactKind.PRODUCER_MARK:

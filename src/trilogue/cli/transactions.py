@@ -1,8 +1,9 @@
 """`trilogue transactions`: lists, describes and aborts transactions of any Kafka cluster.
 
 A transaction has a transactional id, and in a Trilogue server a TxnID too, by which Pulsar's
-clients know it: (0, epoch << 48 | producer id). The transactional id of one that a Pulsar client
-began is `__pulsar_txn_` and the producer id, and its epoch counts as 0. Both names are accepted.
+clients know it: (slot of the id, epoch << 48 | producer id). The transactional id of one that a
+Pulsar client began is `__pulsar_txn_` and the producer id, and its epoch counts as 0. Both names
+are accepted.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ app.info.no_args_is_help = True
 ONGOING: Final = "Ongoing"
 PULSAR_PREFIX: Final = "__pulsar_txn_"
 EPOCH_SHIFT: Final = 48
-TXN_ID: Final = re.compile(r"\(?0[,:](\d{1,20})\)?")
+TXN_ID: Final = re.compile(r"\(?(?:\d{1,5}|\*)[,:](\d{1,20})\)?")
 
 NamesArgument = Annotated[
     list[str],
@@ -92,7 +93,9 @@ def describe(
     from trilogue.cli.tables import print_json, print_table
 
     async def work(cluster: KafkaCluster) -> list[dict[str, Any]]:
-        return [_row(one) for one in await _find_all(cluster, names)]
+        found = await _find_all(cluster, names)
+        most = "0" if len(cluster.nodes) <= 1 else "*"  # the slots of several are not known here
+        return [_row(one, most) for one in found]
 
     rows = run_with_cluster(server, timeout, work)
     if as_json:
@@ -170,14 +173,14 @@ async def _resolve(admin: TransactionAdmin, name: str) -> str:
     return found[0].name
 
 
-def _row(one: TransactionDescription) -> dict[str, Any]:
+def _row(one: TransactionDescription, most: str) -> dict[str, Any]:
     from trilogue.cli.tables import spell_time
 
     epoch = 0 if one.name.startswith(PULSAR_PREFIX) else one.producer_epoch
     return {
         "transaction": one.name,
         "state": one.state,
-        "txn_id": f"(0,{epoch << EPOCH_SHIFT | one.producer_id})",
+        "txn_id": f"({most},{epoch << EPOCH_SHIFT | one.producer_id})",
         "producer_id": one.producer_id,
         "producer_epoch": one.producer_epoch,
         "timeout_ms": one.timeout_ms,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trilogue.broker.errors import NotReady
 from trilogue.broker.promise import Promise
-from trilogue.broker.transactions.node_requests import NodeRequest
+from trilogue.broker.transactions.node_requests import NodeReply, NodeRequest
 
 HERE, THERE, THIRD = 1, 2, 3
 
@@ -30,10 +30,10 @@ class FakeOwnership:
 
 class FakePort:
     def __init__(self) -> None:
-        self.sent: list[tuple[int, NodeRequest, Promise[None]]] = []
+        self.sent: list[tuple[int, NodeRequest, Promise[NodeReply]]] = []
 
-    def send(self, node_id: int, request: NodeRequest) -> Promise[None]:
-        promise: Promise[None] = Promise()
+    def send(self, node_id: int, request: NodeRequest) -> Promise[NodeReply]:
+        promise: Promise[NodeReply] = Promise()
         self.sent.append((node_id, request, promise))
         return promise
 

@@ -6,11 +6,12 @@ import pytest
 
 from tests.broker.fakes import FakeLog, FakeTimers, new_broker
 from tests.broker.transactions.node_world import HERE, THERE, THIRD, FakeOwnership, FakePort
+from trilogue.broker.cursors.cursor_facts import NOTHING_BELOW, subscription_key
 from trilogue.broker.errors import NotCoordinator
 from trilogue.broker.facts import FactKind
 from trilogue.broker.transactions.branches import RETRY_S, Branches
 from trilogue.broker.transactions.node_requests import EndBranch
-from trilogue.broker.transactions.records import TransactionState, decode_saved
+from trilogue.broker.transactions.records import DeferredAck, TransactionState, decode_saved
 from trilogue.broker.transactions.transaction import Contained
 from trilogue.meta.memory import MemoryMeta
 from trilogue.meta.state import SlotRow
@@ -166,3 +167,30 @@ def test_requests_for_an_id_of_another_node_are_refused():
         world.transactions.abort(name)
     with pytest.raises(NotCoordinator):
         world.broker.batch_commits.find_last(name)
+
+
+def test_the_owner_of_a_subscription_gets_its_acks_with_the_outcome():
+    """Only those that the coordinator has, and only of a commit; a subscription in any case."""
+    world = World()
+    there, third, here = (
+        DeferredAck(subscription_key(each, "s"), 5, NOTHING_BELOW, ranges)
+        for each, ranges in ((20, ()), (30, ((1, 2),)), (10, ((3, 4),)))
+    )
+    for commit in (True, False):
+        parts = contained()
+        parts.acks.restore([there, third, here])
+        assert world.branches.exist(parts)
+        assert world.branches.have_left(parts)
+        ended = world.branches.end("1-tx", parts, (7, 2), commit=commit)
+
+        sent = {
+            node: [(each.key, list(each.ranges)) for each in request.acks]  # type: ignore[union-attr]
+            for node, request in world.port.waiting
+        }
+        assert sent == {
+            THERE: [(there.key, [])],
+            THIRD: [(third.key, [(1, 2)] if commit else [])],
+        }
+        world.port.answer()
+        assert ended.done
+    assert not world.branches.have_left(contained(20))

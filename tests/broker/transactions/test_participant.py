@@ -8,6 +8,8 @@ import pytest
 
 from tests.broker.fakes import FakeLog, FakeTimers
 from tests.broker.transactions.node_world import HERE, THERE, THIRD, FakeOwnership, FakePort
+from trilogue.broker.cursors.cursor_facts import NOTHING_BELOW, subscription_key
+from trilogue.broker.cursors.position import Cursor
 from trilogue.broker.errors import (
     ConcurrentTransactions,
     NotCoordinator,
@@ -15,12 +17,22 @@ from trilogue.broker.errors import (
     NotReady,
     ProducerFenced,
     TooManyTransactions,
+    TransactionConflict,
 )
 from trilogue.broker.facts import CursorMove
+from trilogue.broker.transactions.branch_acks import BranchAcks
 from trilogue.broker.transactions.branches import Branches
-from trilogue.broker.transactions.node_requests import EndBranch, JoinTransaction
+from trilogue.broker.transactions.node_requests import (
+    EndBranch,
+    FindTransaction,
+    JoinTransaction,
+    SubscriptionPart,
+    TransactionName,
+)
 from trilogue.broker.transactions.participant import TransactionParticipant
+from trilogue.broker.transactions.pending_acks import PendingAcks
 from trilogue.broker.transactions.pending_offsets import PendingOffsets
+from trilogue.broker.transactions.records import DeferredAck
 from trilogue.entry.control import Outcome, read_marker
 from trilogue.entry.walk import read_header
 
@@ -57,6 +69,7 @@ class World:
         exists = self.ownership.partitions.__contains__
         branches = Branches(self.ownership, exists, FakeTimers(), 5)  # type: ignore[arg-type]
         branches.port = self.port
+        self.pending_acks, self.acked = PendingAcks(), list[DeferredAck]()
         self.committed: list[tuple[str, tuple[CursorMove, ...]]] = []
 
         def commit(group: str, moves: Sequence[CursorMove]) -> None:
@@ -71,8 +84,10 @@ class World:
             branches,
             self.ownership,  # type: ignore[arg-type]
             self.pending,
+            BranchAcks(self.pending_acks, self.acked.extend, exists, ranges_max=3),
             find_partition=self.partitions.get,  # type: ignore[arg-type]
             commit_offsets=commit,
+            commit_acks=self.acked.extend,
             now_ms=lambda: 1_000,
         )
         self.participant.attach(self.log)
@@ -84,8 +99,9 @@ class World:
         epoch: int = 2,
         commit: bool = True,
         groups: tuple[str, ...] = (),
+        acks: tuple[DeferredAck, ...] = (),
     ) -> BaseException | None:
-        request = EndBranch("2-tx", 7, epoch, 5, commit, partitions, groups)
+        request = EndBranch("2-tx", 7, epoch, 5, commit, partitions, groups, acks=acks)
         ended = self.participant.end_branch(sender, request)
         self.log.commit()
         return ended.error
@@ -248,3 +264,135 @@ def test_positions_of_a_group_that_has_moved_come_with_the_outcome():
     world.log.commit()
 
     assert world.committed == [("1-group", (CursorMove(10, 5),)), ("1-group", moves)]
+
+
+CURSOR = Cursor(subscription_key(10, "s"), 0, 5, {})
+PART = SubscriptionPart(10, "s", 5)
+
+
+def an_ack(*ranges: tuple[int, int], until: int = NOTHING_BELOW) -> DeferredAck:
+    return DeferredAck(CURSOR.key, CURSOR.created_ms, until, ranges)
+
+
+def add_ack(world: World, *ranges: tuple[int, int], name: str = "2-tx", pid: int = 7) -> None:
+    world.participant.join(JoinTransaction(name, pid, 2, PART, adds=True))
+    world.port.answer()
+    world.participant.add_ack(name, (pid, 2), an_ack(*ranges), CURSOR)
+
+
+def acked(world: World) -> list[list[tuple[int, int]]]:
+    return [list(each.ranges) for each in world.acked]
+
+
+def is_claimed(world: World, offset: int) -> bool:
+    return world.pending_acks.claim(CURSOR).first_missing(offset) != offset
+
+
+def test_acks_wait_for_the_confirmation_of_their_subscription():
+    world = World()
+    with pytest.raises(NotReady):
+        world.participant.add_ack("2-tx", (7, 2), an_ack((1, 2)), CURSOR)
+    add_ack(world, (1, 2))
+
+    with pytest.raises(NotReady):
+        world.participant.add_ack("2-tx", (7, 3), an_ack((2, 3)), CURSOR)
+    with pytest.raises(TransactionConflict):
+        add_ack(world, (1, 2), name="2-other", pid=8)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_acks_end_once_with_their_transaction(commit: bool):
+    world = World()
+    add_ack(world, (1, 2))
+    add_ack(world, (3, 4))
+    assert is_claimed(world, 1)
+
+    for _ in range(2):
+        assert world.end(commit=commit, acks=(an_ack(),)) is None
+    assert acked(world) == ([[(1, 2), (3, 4)]] if commit else [])
+    assert not is_claimed(world, 1)
+    assert len(world.participant.acks) == 0
+
+
+def test_dispatch_goes_on_when_the_outcome_is_durable():
+    world = World()
+    add_ack(world, (1, 2))
+    world.log.commit()
+    request = EndBranch("2-tx", 7, 2, 5, False, (), (), acks=(an_ack(),))
+    world.participant.end_branch(THERE, request)
+
+    assert is_claimed(world, 1)
+    world.log.commit()
+    assert not is_claimed(world, 1)
+
+
+def test_acks_that_the_coordinator_has_of_a_partition_that_has_moved_come_with_the_outcome():
+    world = World()
+    add_ack(world, (1, 2))
+    moved = an_ack((5, 6))
+
+    assert world.end(acks=(moved,)) is None
+    assert acked(world) == [[(1, 2)], [(5, 6)]]
+
+
+def test_pending_acks_have_bounds():
+    world = World()
+    add_ack(world, (1, 2), (3, 4), (5, 6))
+    with pytest.raises(TooManyTransactions):
+        add_ack(world, (7, 8))
+
+
+def test_pending_acks_come_back_from_facts_and_from_a_snapshot():
+    world = World()
+    add_ack(world, (1, 2))
+    assert world.participant.snapshot() == [], "not durable yet"
+    world.log.commit()
+    (row,) = world.participant.snapshot()
+    add_ack(world, (3, 4))
+    world.log.commit()
+
+    again = World()
+    assert row.value is not None
+    again.participant.acks.load(row.value)
+    for kind, payload in world.log.durable_facts:  # also those that the snapshot has
+        again.participant.replay(kind, payload)
+    assert is_claimed(again, 1)
+    assert is_claimed(again, 3)
+    assert again.end(acks=(an_ack(),)) is None
+    assert acked(again) == [[(1, 2), (3, 4)]]
+    (ended_row,) = again.participant.snapshot()
+    assert ended_row == row._replace(value=None)
+
+    ended = World()
+    for kind, payload in [*world.log.durable_facts, *again.log.durable_facts]:
+        ended.participant.replay(kind, payload)
+    assert len(ended.participant.acks) == 0
+    assert not is_claimed(ended, 1)
+
+
+def test_acks_in_a_topic_that_was_deleted_are_dropped_at_the_next_snapshot():
+    world = World()
+    add_ack(world, (1, 2))
+    world.log.commit()
+    world.participant.snapshot()
+    del world.ownership.partitions[10]
+
+    (row,) = world.participant.snapshot()
+    assert row.value is None
+    assert not is_claimed(world, 1)
+    assert world.participant.snapshot() == []
+
+
+def test_a_transaction_is_named_until_it_ends():
+    world = World()
+    with pytest.raises(NotReady):
+        world.participant.find_name(7)
+    found = world.participant.look_up(THERE, 7, FindTransaction(3, 7))
+    (_, _, answer) = world.port.sent[0]
+    answer.set_result(TransactionName("2-tx", "User:alice"))
+
+    assert found.error is None
+    assert world.participant.find_name(7) == TransactionName("2-tx", "User:alice")
+    assert world.end() is None
+    with pytest.raises(NotReady):
+        world.participant.find_name(7)

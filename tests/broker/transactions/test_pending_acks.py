@@ -144,7 +144,7 @@ def test_small_acks_become_few():
     """Those that are durable are merged; newer ones stay as they are."""
     contained = Contained()
     for change in range(1, 5_001):
-        contained.add_ack(change, individual((change, change + 1)), change - 1)
+        contained.acks.add(change, individual((change, change + 1)), change - 1)
 
     assert len(contained.acks) < 1_100
     (ack,) = contained.until(5_000).acks

@@ -194,8 +194,9 @@ class Thing:
 
 
 class Transaction(Thing):
-    """A transaction of the client's coordinator; `least` of its TxnID, whose `most` is 0."""
+    """A transaction of one of the client's coordinators, with the two numbers of its TxnID."""
 
+    most: int
     least: int
 
     def commit(self) -> None:
@@ -317,9 +318,8 @@ class Connection(Thing):
 
     def begin(self, timeout_ms: int = 60_000) -> Transaction:
         made: Mapping[str, int] = self.call("begin", timeout_ms=timeout_ms)  # type: ignore[assignment]
-        assert made["most"] == 0
         transaction = Transaction(self.driver, made["handle"])
-        transaction.least = made["least"]
+        transaction.most, transaction.least = made["most"], made["least"]
         return transaction
 
     def consumer(self, topic: str | Sequence[str], subscription: str, **words: object) -> Receiver:

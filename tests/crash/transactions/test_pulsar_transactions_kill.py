@@ -1,13 +1,16 @@
-"""Transactions of our Pulsar client beside Kafka's while the server is killed: all, or nothing."""
+"""Transactions of our Pulsar client beside Kafka's while nodes are killed: all, or nothing."""
 
 from __future__ import annotations
 
 import asyncio
 import random
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -21,12 +24,16 @@ from tests.crash.transactions.pulsar_workers import (
     read_left,
     write_inputs,
 )
+from tests.crash.transactions.test_kill_nodes import end_one
 from tests.crash.transactions.transaction_load import Reader, Worker, read_everything
+from tests.node_ports import find_node_ports
+from tests.server import start_server
 
 TOPIC = "transactions"
 PARTITIONS = 3
 KAFKA_WORKERS, PULSAR_WORKERS = 2, 3
 KILL_EVERY_S = (2.0, 5.0)
+NODES = 3
 
 
 @pytest.fixture
@@ -49,10 +56,56 @@ def test_messages_and_acks_are_whole_through_kills(
     seconds: float,
     inputs: int,
 ):
+    def kill() -> None:
+        server.kill9()
+        server.start()
+
+    place = Place(f"pulsar://{server.address}", server.doors["kafka"], server.http)
+    check_load(place, chance, report, kill, seconds=seconds, inputs=inputs)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(
+    ("seconds", "inputs"), [(15, 3_000), pytest.param(100, 20_000, marks=pytest.mark.long)]
+)
+def test_messages_and_acks_over_nodes_are_whole_through_kills(
+    tmp_path: Path,
+    chance: random.Random,
+    report: Callable[[object], None],
+    seconds: float,
+    inputs: int,
+):
+    ports = find_node_ports(NODES, "kafka", "pulsar", "http")
+    with start_server(tmp_path / "data", listen=ports.listen, nodes=NODES) as server:
+        place = Place(f"pulsar://{ports.addresses('pulsar')}", server.kafka, server.http)
+        kill = partial(end_one, server, chance, signal.SIGKILL)
+        check_load(place, chance, report, kill, seconds=seconds, inputs=inputs)
+        assert server.stop() == 0
+
+
+class Place(NamedTuple):
+    """The addresses of a server."""
+
+    url: str
+    kafka: str
+    http: str
+
+
+def check_load(
+    place: Place,
+    chance: random.Random,
+    report: Callable[[object], None],
+    kill: Callable[[], None],
+    *,
+    seconds: float,
+    inputs: int,
+) -> None:
+    """Run workers of both protocols under kills, then check the history."""
     history, lock = History(inputs=range(inputs)), threading.Lock()
-    url, kafka = f"pulsar://{server.address}", server.doors["kafka"]
+    url, kafka = place.url, place.kafka
     create_topic(kafka, TOPIC, PARTITIONS)
-    Admin(server.http).deduplicate("public/default")  # of messages that the client sends again
+    Admin(place.http).deduplicate("public/default")  # of messages that the client sends again
     asyncio.run(write_inputs(url, inputs))
     common = (TOPIC, PARTITIONS, history)
     workers: list[Worker | PulsarWorker] = [
@@ -68,11 +121,10 @@ def test_messages_and_acks_are_whole_through_kills(
     with running([*workers, Reader(kafka, *common), PulsarReader(url, TOPIC, history)]):
         while time.monotonic() < ends:
             time.sleep(chance.uniform(*KILL_EVERY_S))  # by design: kills at random times
-            server.kill9()
-            server.start()
+            kill()
             kills += 1
     history.final = read_everything(kafka, TOPIC, PARTITIONS)
-    history.left = asyncio.run(read_left(url, server.http))
+    history.left = asyncio.run(read_left(url, place.http))
 
     acked = inputs - len(history.left)
     report(f"{kills} kills, {acked} acks: {history.summary()}")

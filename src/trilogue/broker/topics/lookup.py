@@ -29,13 +29,17 @@ from trilogue.broker.topics.partition import Partition
 from trilogue.broker.topics.policies import AutoCreation
 from trilogue.broker.topics.topic import Topic
 
-COORDINATORS = 1
 COORDINATOR_TOPIC = parse_pulsar("persistent://pulsar/system/transaction_coordinator_assign")
 
 
-def is_coordinator_topic(name: PulsarName) -> bool:
+def is_coordinator_topic(cluster: Cluster, name: PulsarName) -> bool:
     """Whether a name is of the topic by which clients find transaction coordinators."""
-    return name.topic == COORDINATOR_TOPIC.topic and (name.partition or 0) < COORDINATORS
+    return name.topic == COORDINATOR_TOPIC.topic and (name.partition or 0) < coordinators(cluster)
+
+
+def coordinators(cluster: Cluster) -> int:
+    """Return the number of transaction coordinators: each slot has one."""
+    return cluster.ownership.slot_count
 
 
 def find_partition(cluster: Cluster, name: PulsarName) -> tuple[Topic, Partition]:
@@ -50,12 +54,19 @@ def find_partition(cluster: Cluster, name: PulsarName) -> tuple[Topic, Partition
     return topic, partition
 
 
+def find_partition_id(cluster: Cluster, name: PulsarName) -> int:
+    """Return the id of the partition of a name, on whichever node; raises as `find_partition`."""
+    return _resolve(cluster, name)[1].partition_id
+
+
 def find_owner(cluster: Cluster, name: PulsarName) -> int:
     """Return the id of the node that clients of a topic connect to; this one for a new topic."""
-    topic = cluster.find_topic(name.topic)
-    if topic is None or is_coordinator_topic(name):
-        return cluster.node_id
     index = name.partition or 0
+    if is_coordinator_topic(cluster, name):
+        return cluster.ownership.slot_owner(index) or cluster.node_id
+    topic = cluster.find_topic(name.topic)
+    if topic is None:
+        return cluster.node_id
     if index >= len(topic.partitions):
         return cluster.node_id
     return cluster.ownership.partition_owner(topic.row.partitions[index])

@@ -92,6 +92,20 @@ class Ownership:
         """Whether this node coordinates a group or a transactional id."""
         return self.name_owner(name) == self._state.node_id
 
+    @property
+    def slot_count(self) -> int:
+        """The number of slots."""
+        return len(self._state.slots)
+
+    def slot_of(self, name: str) -> int:
+        """Return the slot of a group or a transactional id."""
+        return self._state.slot_of(name)
+
+    def slot_owner(self, slot: int) -> int | None:
+        """Return the id of the node that owns a slot; None if there is no such slot."""
+        row = self._state.slots.get(slot)
+        return None if row is None else row.node_id
+
     def listeners(self, node_id: int) -> Mapping[str, str]:
         """Return the addresses of a node for clients, by listener; none before its first start."""
         row = self._state.nodes.get(node_id)

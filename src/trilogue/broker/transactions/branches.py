@@ -16,7 +16,8 @@ from trilogue.broker.errors import NotCoordinator
 from trilogue.broker.groups.classic.members import Timers
 from trilogue.broker.promise import Promise
 from trilogue.broker.topics.ownership import Ownership
-from trilogue.broker.transactions.node_requests import EndBranch, NodePort, NoNodes
+from trilogue.broker.transactions.node_requests import EndBranch, NodePort, NodeReply, NoNodes
+from trilogue.broker.transactions.records import DeferredAck
 from trilogue.broker.transactions.transaction import Contained
 
 log = logging.getLogger(__name__)
@@ -69,8 +70,22 @@ class Branches:
         """Whether other nodes have parts of a transaction."""
         if not self._ownership.is_divided:
             return False
-        return any(self.partition_owner(each) is not None for each in contained.partitions) or any(
-            self.group_owner(each) is not None for each in contained.groups
+        subscriptions = contained.acks.subscriptions
+        return (
+            any(self.partition_owner(each) is not None for each in contained.partitions)
+            or any(self.group_owner(each) is not None for each in contained.groups)
+            or any(self.partition_owner(key.partition_id) is not None for key, _ in subscriptions)
+        )
+
+    def has_acks(self, ack: DeferredAck) -> bool:
+        """Whether this node commits an ack that a transaction of this coordinator has."""
+        return not ack.is_empty and self.partition_owner(ack.key.partition_id) is None
+
+    def have_left(self, contained: Contained) -> bool:
+        """Whether positions or acks of a transaction have another owner since."""
+        return any(self.group_owner(group) is not None for group in contained.positions()) or any(
+            not ack.is_empty and self.partition_owner(ack.key.partition_id) is not None
+            for ack in contained.acks.merge()
         )
 
     def end(
@@ -102,6 +117,8 @@ class BranchEnding:
         self._partition_ids = dict.fromkeys(contained.partitions)
         self._groups = dict.fromkeys(contained.groups)
         self._positions = contained.positions() if commit else {}  # of groups that have moved
+        acks = contained.acks.merge()
+        self._acks = {each.subscription: each if commit else each.without_acks() for each in acks}
         self._unanswered = 0
         self._failures = 0
 
@@ -119,6 +136,7 @@ class BranchEnding:
         branches = self._branches
         partition_ids: dict[int, list[int]] = {}
         groups: dict[int, list[str]] = {}
+        acks: dict[int, list[DeferredAck]] = {}
         for partition_id in self._partition_ids:
             owner = branches.partition_owner(partition_id)
             if owner is not None:
@@ -127,6 +145,10 @@ class BranchEnding:
             owner = branches.group_owner(group)
             if owner is not None:
                 groups.setdefault(owner, []).append(group)
+        for ack in self._acks.values():
+            owner = branches.partition_owner(ack.key.partition_id)
+            if owner is not None:
+                acks.setdefault(owner, []).append(ack)
         producer_id, epoch = self._marker
         return {
             node_id: EndBranch(
@@ -142,17 +164,20 @@ class BranchEnding:
                     for group in groups.get(node_id, ())
                     if group in self._positions
                 ),
+                tuple(acks.get(node_id, ())),
             )
-            for node_id in (*partition_ids, *(groups.keys() - partition_ids.keys()))
+            for node_id in sorted({*partition_ids, *groups, *acks})
         }
 
-    def _answered(self, request: EndBranch, answer: Promise[None]) -> None:
+    def _answered(self, request: EndBranch, answer: Promise[NodeReply]) -> None:
         self._unanswered -= 1
         if answer.error is None:
             for partition_id in request.partition_ids:
                 del self._partition_ids[partition_id]
             for group in request.groups:
                 del self._groups[group]
+            for ack in request.acks:
+                del self._acks[ack.subscription]
         else:
             self._failures += 1
             if self._failures == 1:

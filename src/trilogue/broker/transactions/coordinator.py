@@ -25,8 +25,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
+from trilogue.broker.cursors.cursor_facts import NOTHING_BELOW
 from trilogue.broker.cursors.position import Position
 from trilogue.broker.errors import (
     BrokerError,
@@ -50,6 +51,7 @@ from trilogue.broker.facts import Protocol as Door
 from trilogue.broker.groups.classic.members import Timers
 from trilogue.broker.promise import Promise
 from trilogue.broker.transactions.branches import Branches
+from trilogue.broker.transactions.node_requests import Part, SubscriptionPart
 from trilogue.broker.transactions.records import (
     NO_EPOCH,
     NO_PRODUCER,
@@ -67,7 +69,7 @@ from trilogue.broker.transactions.transaction import (
     MarkedPartition,
     Transaction,
     TransactionLimits,
-    merge_acks,
+    TransactionParts,
 )
 from trilogue.broker.transactions.transaction_table import NO_CONTENT, TransactionTable
 from trilogue.entry.control import Outcome, build_marker
@@ -91,16 +93,6 @@ class ProducerIdentity(NamedTuple):
     epoch: int
 
 
-class TransactionParts(Protocol):
-    """What this node has of transactions that another node coordinates, or did (participant.py)."""
-
-    def check_confirmed(self, producer_id: int, epoch: int, part: int | str) -> None:
-        """Raise NotReady where the coordinator has to confirm first."""
-
-    def end_pending(self, group: str, producer_id: int, *, commit: bool) -> None:
-        """Commit or drop the offsets of a group that a producer has pending; BrokerError."""
-
-
 class TransactionCoordinator:
     """All transactional ids of a cluster."""
 
@@ -115,11 +107,12 @@ class TransactionCoordinator:
         now_ms: Callable[[], int],
         branches: Branches,
         participant: TransactionParts,
+        table: TransactionTable | None = None,
         limits: TransactionLimits | None = None,
     ) -> None:
         self.limits = limits or TransactionLimits()
         self.commits = self.aborts = self.timeouts = 0
-        self.table = TransactionTable()
+        self.table = TransactionTable() if table is None else table
         self.on_end: Callable[[TransactionRow], object] = lambda _row: None
         self._find_partition = find_partition
         self._allocate_producer_id = allocate_producer_id
@@ -128,24 +121,20 @@ class TransactionCoordinator:
         self._timers = timers
         self._now_ms = now_ms
         self._branches = branches
-        self._check_confirmed = participant.check_confirmed
-        self._end_pending = participant.end_pending
+        self._participant = participant
 
     def attach(self, journal: FactJournal) -> None:
         """Begin to serve, and finish what was decided before the process ended.
 
-        A transaction that has positions of a group which another node coordinates since is aborted:
-        that node cannot know that they are pending.
+        A transaction that has positions or acks which are of another node since is aborted: that
+        node cannot know that they are pending.
         """
         self.table.attach(journal)
         for transaction in self.table:
             if transaction.state.is_ending:
                 transaction.ending = Promise()
                 self._finish(transaction, self._marker_of(transaction))
-            elif transaction.state is ONGOING and any(
-                self._branches.group_owner(group) is not None
-                for group in transaction.contained.positions()
-            ):
+            elif transaction.state is ONGOING and self._branches.have_left(transaction.contained):
                 self._abort(transaction)
 
     # -- queries
@@ -252,33 +241,32 @@ class TransactionCoordinator:
         if self._branches.coordinates(transactional_id):
             self.check_part(transactional_id, identity, partition_id, adds=adds)
         else:
-            self._check_confirmed(*identity, partition_id)
+            self._participant.check_confirmed(*identity, partition_id)
 
     def check_part(
         self,
         transactional_id: str,
         identity: ProducerIdentity,
-        part: int | str,
+        part: Part,
         *,
         adds: bool,
     ) -> None:
-        """Check that a partition, or a group by its name, is a part of the ongoing transaction.
+        """Check that something is a part of the ongoing transaction.
 
         `adds` it to the transaction. Raises InvalidTransactionState, and as `add_partitions`.
         """
         transaction = self._check(transactional_id, identity)
-        is_group, contained = isinstance(part, str), transaction.contained
-        if transaction.state is ONGOING and part in (
-            contained.groups if is_group else contained.partitions
-        ):
+        if transaction.state is ONGOING and transaction.contained.has_part(part):
             return
         if not adds:
-            kind = "group" if is_group else "partition"
+            kind = "group" if isinstance(part, str) else "partition"
             raise InvalidTransactionState(f"the {kind} was not added to the transaction")
         if isinstance(part, str):
             self._grow(transaction, (), (part,))
-        else:
+        elif isinstance(part, int):
             self._grow(transaction, (part,), ())
+        else:
+            self._add_subscription(transaction, part)
 
     def add_offsets(
         self,
@@ -315,18 +303,29 @@ class TransactionCoordinator:
 
         Raises TransactionConflict, and as `add_partitions`.
         """
-        transaction = self._check(transactional_id, identity)
-        if transaction.state is not ONGOING:
-            raise InvalidTransactionState("the transaction was not begun")
+        transaction = self.check_ongoing(transactional_id, identity)
         pending, most = self.table.pending_acks, self.limits.ack_ranges_max
         if pending.range_count(transactional_id) + len(ack.ranges) > most:
             raise TooManyTransactions(f"a transaction acks up to {most} ranges of messages")
         pending.check(transactional_id, acked, ack)
-        self.table.add_fact(FactKind.TRANSACTION_ACKED, encode_pending_ack(transactional_id, ack))
-        transaction.changes += 1
-        transaction.contained.add_ack(transaction.changes, ack, transaction.durable_change)
+        self._put_ack(transaction, ack)
         pending.add(transactional_id, ack)
+
+    def _put_ack(self, transaction: Transaction, ack: DeferredAck) -> None:
+        name = transaction.row.transactional_id
+        self.table.add_fact(FactKind.TRANSACTION_ACKED, encode_pending_ack(name, ack))
+        transaction.changes += 1
+        transaction.contained.acks.add(transaction.changes, ack, transaction.durable_change)
         self.table.save_when_durable(transaction)
+
+    def _add_subscription(self, transaction: Transaction, part: SubscriptionPart) -> None:
+        """Add a subscription of another node, which has its acks until the end."""
+        if transaction.state is not ONGOING:
+            raise InvalidTransactionState("the transaction was not begun")
+        most = self.limits.subscriptions_max
+        if len(transaction.contained.acks.subscriptions) >= most:
+            raise TooManyTransactions(f"a transaction has up to {most} subscriptions")
+        self._put_ack(transaction, DeferredAck(*part.subscription, NOTHING_BELOW))
 
     def end(
         self,
@@ -591,12 +590,16 @@ class TransactionCoordinator:
         try:
             self._write_markers(transaction, commit, marker)
             for group in transaction.contained.groups:
-                self._end_pending(group, marker[0], commit=commit)
+                self._participant.end_pending(group, marker[0], commit=commit)
+            acks = transaction.contained.acks.merge()
+            for ack in acks:
+                name = row.transactional_id
+                self._participant.end_acks(name, ack.subscription, commit=commit)
             if commit:
                 for group, positions in transaction.contained.positions().items():
                     if self._branches.group_owner(group) is None:
                         self._commit_offsets(group, tuple(positions.values()))
-                self._commit_acks(merge_acks(ack for _, ack in transaction.contained.acks))
+                self._commit_acks([ack for ack in acks if self._branches.has_acks(ack)])
             complete = row._replace(
                 state=COMPLETE[commit], started_ms=-1, changed_ms=self._now_ms()
             )

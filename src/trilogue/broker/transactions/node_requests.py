@@ -1,32 +1,52 @@
 """What the nodes of a cluster request of each other about transactions, and the port for it.
 
-    JoinTransaction   to the coordinator: may a producer write here in its open transaction?
+    JoinTransaction   to the coordinator: may a client write here in its open transaction?
+    FindTransaction   to the coordinator: whose is the transaction of a TxnID?
     EndBranch         to a node that has a part of a transaction: this is the outcome
 
-The answer to each is that it is done and durable, or the error. A request that was sent may arrive
-twice, or without its answer: both have the same effect when they are repeated. A node gets the
-requests of another one in the order in which they were sent, and none of an earlier connection
-after the first one of a later connection (node/siblings).
+The answer is that it is done and durable, with what was found, or the error. A request that was
+sent may arrive twice, or without its answer: both have the same effect when they are repeated. A
+node gets the requests of another one in the order in which they were sent, and none of an earlier
+connection after the first one of a later connection (node/siblings).
 """
 
 from __future__ import annotations
 
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
+from trilogue.broker.cursors.cursor_facts import subscription_key
+from trilogue.broker.cursors.position import PositionKey
 from trilogue.broker.errors import NotReady
 from trilogue.broker.facts import CursorMove
 from trilogue.broker.promise import Promise
+from trilogue.broker.transactions.records import DeferredAck
+
+
+class SubscriptionPart(NamedTuple):
+    """A subscription whose messages a client acks in a transaction."""
+
+    partition_id: int
+    name: str
+    created_ms: int
+
+    @property
+    def subscription(self) -> tuple[PositionKey, int]:
+        """The key of the subscription's cursor, and the time of its creation."""
+        return subscription_key(self.partition_id, self.name), self.created_ms
+
+
+Part: TypeAlias = int | str | SubscriptionPart  # a partition, a group, a subscription
 
 
 class JoinTransaction(msgspec.Struct, frozen=True, tag="join", array_like=True):
-    """A partition (its id) or a group (its name) that a producer writes to in a transaction."""
+    """A part that a client writes to in a transaction."""
 
     transactional_id: str
     producer_id: int
     epoch: int
-    part: int | str
+    part: Part
     adds: bool  # to the transaction; otherwise it has to be a part of it
 
 
@@ -42,21 +62,38 @@ class EndBranch(msgspec.Struct, frozen=True, tag="end", array_like=True):
     groups: tuple[str, ...]
     positions: tuple[tuple[str, tuple[CursorMove, ...]], ...] = ()
     """Positions that the coordinator has of groups: these have moved since it has decided."""
+    acks: tuple[DeferredAck, ...] = ()
+    """Subscriptions, with acks that the coordinator has: these have moved since it has decided."""
 
 
-NodeRequest: TypeAlias = JoinTransaction | EndBranch
+class FindTransaction(msgspec.Struct, frozen=True, tag="find", array_like=True):
+    """The TxnID by which a Pulsar client names a transaction."""
+
+    most: int
+    least: int
+
+
+class TransactionName(msgspec.Struct, frozen=True, array_like=True):
+    """The transactional id of a transaction, and its owner if a Pulsar client began it."""
+
+    transactional_id: str
+    owner: str
+
+
+NodeRequest: TypeAlias = JoinTransaction | FindTransaction | EndBranch
+NodeReply: TypeAlias = TransactionName | None
 
 
 class NodePort(Protocol):
     """Sends requests to other nodes."""
 
-    def send(self, node_id: int, request: NodeRequest) -> Promise[None]:
+    def send(self, node_id: int, request: NodeRequest) -> Promise[NodeReply]:
         """Send a request; the promise has the other node's error, or NotReady: nothing is known."""
 
 
 class NoNodes:
     """The port of a node that is alone, or that has not opened its port yet."""
 
-    def send(self, node_id: int, _request: NodeRequest) -> Promise[None]:
+    def send(self, node_id: int, _request: NodeRequest) -> Promise[NodeReply]:
         """Return NotReady."""
         return Promise.rejected(NotReady(f"node {node_id} is not reached yet"))

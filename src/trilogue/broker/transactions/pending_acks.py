@@ -14,7 +14,7 @@ journal has.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple, TypeAlias
 
 from trilogue.broker.cursors.cursor_facts import NOTHING_BELOW
@@ -209,7 +209,9 @@ class PendingAcks:
 
     def add(self, name: str, ack: DeferredAck) -> None:
         """Add acks that were checked, or that the journal has."""
-        subscription = ack.key, ack.created_ms
+        if ack.is_empty:
+            return
+        subscription = ack.subscription
         count = self._subscriptions.setdefault(subscription, SubscriptionAcks()).add(name, ack)
         counts = self._by_transaction.setdefault(name, {})
         counts[subscription] = counts.get(subscription, 0) + count
@@ -218,9 +220,20 @@ class PendingAcks:
         """Return how many ranges a transaction has acked."""
         return sum(self._by_transaction.get(name, {}).values())
 
-    def release(self, name: str, *, committed: bool) -> None:
-        """Remove the acks of a transaction that has ended, and notify."""
-        for subscription in self._by_transaction.pop(name, ()):
+    def release(
+        self,
+        name: str,
+        *,
+        committed: bool,
+        subscriptions: Iterable[SubscriptionId] | None = None,
+    ) -> None:
+        """Remove the acks of a transaction that has ended, in some subscriptions or all; notify."""
+        counts = self._by_transaction.get(name, {})
+        for subscription in list(counts) if subscriptions is None else subscriptions:
+            if counts.pop(subscription, None) is None:
+                continue
+            if not counts:
+                del self._by_transaction[name]
             pending = self._subscriptions[subscription]
             first = pending.remove(name)
             if not pending:

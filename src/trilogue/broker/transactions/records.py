@@ -25,7 +25,12 @@ from enum import IntEnum, unique
 from struct import Struct
 from typing import Final, NamedTuple
 
-from trilogue.broker.cursors.cursor_facts import Ranges, decode_acked, encode_acked
+from trilogue.broker.cursors.cursor_facts import (
+    NOTHING_BELOW,
+    Ranges,
+    decode_acked,
+    encode_acked,
+)
 from trilogue.broker.cursors.position import PositionKey
 from trilogue.broker.facts import VERSION, ByteReader, CursorMoves, decode_moves, encode_moves
 
@@ -85,6 +90,20 @@ class DeferredAck(NamedTuple):
     until: int  # everything below is acked, or NOTHING_BELOW
     ranges: Ranges = ()
 
+    @property
+    def subscription(self) -> tuple[PositionKey, int]:
+        """The subscription, as one that another of its name cannot be."""
+        return self.key, self.created_ms
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it names its subscription only: another node has the acks (branch_acks.py)."""
+        return self.until == NOTHING_BELOW and not self.ranges
+
+    def without_acks(self) -> DeferredAck:
+        """Return the one that names the same subscription only."""
+        return self._replace(until=NOTHING_BELOW, ranges=())
+
 
 class TransactionContent(NamedTuple):
     """What a transaction contains: partitions, groups, positions and acks to commit with it."""
@@ -132,7 +151,7 @@ def encode_saved(row: TransactionRow, content: TransactionContent) -> bytes:
     if version == ACKS_VERSION:
         name = owner.encode()
         parts += (_SHORT.pack(len(name)), name, _COUNT.pack(len(content.acks)))
-        parts += map(_encode_ack, content.acks)
+        parts += map(encode_ack, content.acks)
     return b"".join(parts)
 
 
@@ -189,7 +208,7 @@ def decode_offsets(payload: bytes) -> tuple[str, CursorMoves]:
 
 def encode_pending_ack(transactional_id: str, ack: DeferredAck) -> bytes:
     """Encode a TRANSACTION_ACKED."""
-    return _head(transactional_id) + _encode_ack(ack)
+    return _head(transactional_id) + encode_ack(ack)
 
 
 def decode_pending_ack(payload: bytes) -> tuple[str, DeferredAck]:
@@ -238,7 +257,8 @@ def _read_moves(reader: ByteReader) -> CursorMoves:
     return decode_moves(reader.read_bytes(size))
 
 
-def _encode_ack(ack: DeferredAck) -> bytes:
+def encode_ack(ack: DeferredAck) -> bytes:
+    """Encode an ACK with its length."""
     payload = _MS.pack(ack.created_ms) + encode_acked(ack.key, ack.until, ack.ranges)
     return _COUNT.pack(len(payload)) + payload
 

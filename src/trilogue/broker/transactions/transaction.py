@@ -20,6 +20,7 @@ from trilogue.broker.cursors.position import Position, PositionKey
 from trilogue.broker.errors import ConcurrentTransactions
 from trilogue.broker.facts import CursorMove, CursorMoves
 from trilogue.broker.promise import Promise
+from trilogue.broker.transactions.node_requests import Part, SubscriptionPart
 from trilogue.broker.transactions.records import (
     DeferredAck,
     TransactionContent,
@@ -38,6 +39,7 @@ class TransactionLimits(msgspec.Struct, frozen=True):
     ids_max: int = 50_000
     partitions_max: int = 20_000  # of one transaction
     positions_max: int = 100_000  # of one transaction
+    subscriptions_max: int = 5_000  # of one transaction, on other nodes: the outcome names them
     open_max: int = 10_000  # that clients of Pulsar have begun
     ended_max: int = 1_000  # transactions of Pulsar whose outcome is known after their end
     ack_ranges_max: int = 30_000  # of one transaction: they are one fact when it ends
@@ -52,34 +54,85 @@ class MarkedPartition(Protocol):
         """Append a transaction marker; raises LogError."""
 
 
+class NumberedAcks:
+    """Acks of one transaction, with the number of the change that added them."""
+
+    __slots__ = ("_acks", "_merge_at", "subscriptions")
+
+    def __init__(self) -> None:
+        self.subscriptions: set[tuple[PositionKey, int]] = set()  # with the time of their creation
+        self._acks: list[tuple[int, DeferredAck]] = []
+        self._merge_at = ACKS_MERGED_FROM
+
+    def __len__(self) -> int:
+        return len(self._acks)
+
+    def restore(self, acks: Iterable[DeferredAck]) -> None:
+        """Add what is durable, of a snapshot or the journal."""
+        for ack in acks:
+            self.subscriptions.add(ack.subscription)
+            self._acks.append((0, ack))
+
+    def add(self, change: int, ack: DeferredAck, durable_change: int) -> None:
+        """Add an ack; at times merge those that are durable, so that many small ones are few."""
+        self.subscriptions.add(ack.subscription)
+        self._acks.append((change, ack))
+        if len(self._acks) < self._merge_at:
+            return
+        newer = [each for each in self._acks if each[0] > durable_change]
+        self._acks = [(durable_change, each) for each in self.until(durable_change)] + newer
+        self._merge_at = max(ACKS_MERGED_FROM, 2 * len(self._acks))
+
+    def until(self, change: int) -> tuple[DeferredAck, ...]:
+        """Return what changes up to this number have added: one ack for each subscription."""
+        return merge_acks(ack for number, ack in self._acks if number <= change)
+
+    def merge(self) -> tuple[DeferredAck, ...]:
+        """Return one ack for each subscription."""
+        return merge_acks(ack for _, ack in self._acks)
+
+
+class TransactionParts(Protocol):
+    """What this node has of transactions that another node coordinates, or did (participant.py)."""
+
+    def check_confirmed(self, producer_id: int, epoch: int, part: Part) -> None:
+        """Raise NotReady where the coordinator has to confirm first."""
+
+    def end_pending(self, group: str, producer_id: int, *, commit: bool) -> None:
+        """Commit or drop the offsets of a group that a producer has pending; BrokerError."""
+
+    def end_acks(
+        self, transactional_id: str, subscription: tuple[PositionKey, int], *, commit: bool
+    ) -> None:
+        """Commit or drop the acks that a transaction has pending; BrokerError."""
+
+
 class Contained:
     """What one transaction contains, with the number of the change that added it."""
 
-    __slots__ = ("_merge_at", "acks", "groups", "offsets", "partitions")
+    __slots__ = ("acks", "groups", "offsets", "partitions")
 
     def __init__(self) -> None:
         self.partitions: dict[int, int] = {}
         self.groups: dict[str, int] = {}
         self.offsets: list[tuple[int, CursorMoves]] = []
-        self.acks: list[tuple[int, DeferredAck]] = []
-        self._merge_at = ACKS_MERGED_FROM
+        self.acks = NumberedAcks()
+
+    def has_part(self, part: Part) -> bool:
+        """Whether a partition, group or subscription was added."""
+        if isinstance(part, int):
+            return part in self.partitions
+        return part in self.groups if isinstance(part, str) else self._has_subscription(part)
+
+    def _has_subscription(self, part: SubscriptionPart) -> bool:
+        return part.subscription in self.acks.subscriptions
 
     def restore(self, content: TransactionContent) -> None:
         """Add what is durable, of a snapshot or the journal."""
         self.partitions.update(dict.fromkeys(content.partition_ids, 0))
         self.groups.update(dict.fromkeys(content.groups, 0))
         self.offsets += [(0, moves) for moves in content.offsets]
-        self.acks += [(0, ack) for ack in content.acks]
-
-    def add_ack(self, change: int, ack: DeferredAck, durable_change: int) -> None:
-        """Add an ack; at times merge those that are durable, so that many small ones are few."""
-        self.acks.append((change, ack))
-        if len(self.acks) < self._merge_at:
-            return
-        merged = merge_acks(each for number, each in self.acks if number <= durable_change)
-        newer = [each for each in self.acks if each[0] > durable_change]
-        self.acks = [(durable_change, each) for each in merged] + newer
-        self._merge_at = max(ACKS_MERGED_FROM, 2 * len(self.acks))
+        self.acks.restore(content.acks)
 
     def until(self, change: int) -> TransactionContent:
         """Return what changes up to this number have added."""
@@ -87,7 +140,7 @@ class Contained:
             tuple(each for each, number in self.partitions.items() if number <= change),
             tuple(each for each, number in self.groups.items() if number <= change),
             tuple(moves for number, moves in self.offsets if number <= change),
-            merge_acks(ack for number, ack in self.acks if number <= change),
+            self.acks.until(change),
         )
 
     def positions(self) -> dict[str, dict[int, CursorMove]]:

@@ -179,7 +179,7 @@ class TransactionTable:
             self._drop(name)
         elif kind == FactKind.TRANSACTION_ACKED:
             name, ack = decode_pending_ack(payload)
-            self._transactions[name].contained.acks.append((0, ack))
+            self._transactions[name].contained.acks.restore((ack,))
             self.pending_acks.add(name, ack)
         elif kind == FactKind.TRANSACTION_GREW:
             name, changed_ms, ids, groups = decode_grew(payload)

@@ -26,7 +26,8 @@ from trilogue.gateway.pulsar.entry_search import find_entry
 from trilogue.gateway.pulsar.errors import EXPECTED, code_of
 from trilogue.gateway.pulsar.message_ids import decode_acked_ranges, first_unacked, signed
 from trilogue.gateway.pulsar.services import PulsarServices
-from trilogue.gateway.pulsar.transactions import ack_in_transaction
+from trilogue.gateway.pulsar.transactions.parts import is_ack_joined, join_before_ack
+from trilogue.gateway.pulsar.transactions.transactions import ack_in_transaction
 from trilogue.gateway.steps import next_step
 from trilogue.gateway.stream import Close
 from trilogue.log.partition_log import PartitionLog
@@ -76,6 +77,9 @@ def handle_ack(connection: PulsarConnection, _command: None, frame: memoryview) 
             connection.spawn(_ack_later(connection, consumer, dispatcher, ack))
             return
         known.append((*span, each))
+    if not is_ack_joined(connection, dispatcher.cursor, ack):
+        connection.spawn(_ack_later(connection, consumer, dispatcher, ack))
+        return
     try:
         _apply(consumer, dispatcher, ack, known)
     except EXPECTED as problem:
@@ -117,7 +121,7 @@ def _count_bad(consumer: PulsarConsumer, ack: Ack) -> None:
 async def _ack_later(
     connection: PulsarConnection, consumer: PulsarConsumer, dispatcher: Dispatcher, ack: Ack
 ) -> None:
-    """Ack entries whose ends have to be looked up in the log."""
+    """Ack entries whose ends have to be looked up in the log, or in another node's transaction."""
     plog, moves = dispatcher.partition.log, dispatcher.moves
     found: list[tuple[int, int, AckId]] = []
     problem: Exception | None = None
@@ -128,6 +132,11 @@ async def _ack_later(
             found += await _find_spans(connection.gateway, plog, each)
         except EXPECTED as error:
             problem = error
+    try:
+        await join_before_ack(connection, dispatcher.cursor, ack)
+    except EXPECTED as error:
+        _refuse(connection, ack, error)
+        return
     if dispatcher.partition.deleted or dispatcher.moves != moves:
         return
     try:

@@ -14,10 +14,10 @@ from trilogue.gateway.pulsar import (
     producers,
     seek,
     send,
-    transactions,
 )
 from trilogue.gateway.pulsar.connection import CommandRow
 from trilogue.gateway.pulsar.metadata import lookup, schema_requests, topic_lists
+from trilogue.gateway.pulsar.transactions import transactions
 from trilogue.wire.pulsar.pulsar_pb2 import BaseCommand
 
 TOPIC, CLUSTER = ResourceKind.TOPIC, ResourceKind.CLUSTER

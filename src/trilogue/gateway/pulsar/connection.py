@@ -4,7 +4,8 @@ A handler is a function `(connection, command, frame)`. `command` is the parsed 
 the handler's row names (commands.py), or None where the row is `raw`: then the handler reads the
 frame itself, with `wire/pulsar/message_codec.py`. A frame is a view that is valid only until the
 handler returns. A handler returns None, or a coroutine that becomes a task of the gateway; other
-commands of the connection go on meanwhile. It answers with
+commands of the connection go on meanwhile. That of SEND may return False: the frame is offered
+again when the stream goes on. A handler answers with
 
     connection.send_command("success", request_id=...)    a command by the name of its field
     connection.send_error(request_id, problem, text)      ERROR
@@ -28,7 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.broker.access.client_access import ClientAccess
-from trilogue.broker.errors import NotAllowed
+from trilogue.broker.errors import BrokerError, NotAllowed
 from trilogue.broker.transactions.pulsar_transactions import TxnId
 from trilogue.gateway.connection import MultiplexedConnection
 from trilogue.gateway.listener_security import ListenerSecurity
@@ -128,6 +129,7 @@ class PulsarConnection(MultiplexedConnection):
         self.closing: dict[int, asyncio.Future[None]] = {}  # producers whose receipts are due
         self.closed_producers: dict[int, None] = {}  # recently
         self.ended_transactions: deque[TxnId] = deque(maxlen=ENDED_MAX)  # the client knows
+        self.refused_join: tuple[TxnId, int, BrokerError] | None = None  # of a partition id
         self.on_close: list[Callable[[], None]] = []
         self._rows = rows
         self._handle_send = rows[SEND].handler
@@ -155,8 +157,7 @@ class PulsarConnection(MultiplexedConnection):
                 self.wait_for_log_space()
                 return False
             self._in_step = self._has_received = True
-            self._handle_send(self, None, frame)
-            return True
+            return self._handle_send(self, None, frame) is not False
         self._in_step = self._has_received = True
         row = self._rows.get(kind)
         if row is None:

@@ -5,7 +5,8 @@ this loop iteration. So does SEND_ERROR, since a client takes the answers of a p
 of what it sent. When the commit fails, the receipts are decoded again and become errors
 (errors.py).
 
-A message in a transaction gets the transaction's producer id and epoch.
+A message in a transaction gets the transaction's producer id and epoch. It may have to wait for a
+coordinator on another node (transactions/parts.py).
 
 The receipt of a topic that is acknowledged from memory leaves with the loop iteration, unless
 earlier messages of the producer still wait for their commit.
@@ -18,11 +19,11 @@ from trilogue.broker.errors import (
     BrokerError,
     ConcurrentTransactions,
     InvalidTransactionState,
-    NotServed,
     TooManyTransactions,
     UnknownTransaction,
 )
 from trilogue.broker.topics.partition import AppendResult, Partition
+from trilogue.broker.transactions.pulsar_transactions import TxnId
 from trilogue.entry.entry import EntryError, EntryHeader
 from trilogue.entry.pulsar.pulsar_batch import Stamp, build_entry, join_transaction, read_metadata
 from trilogue.gateway.pulsar.connection import PulsarConnection
@@ -30,7 +31,8 @@ from trilogue.gateway.pulsar.errors import PulsarProtocolError, encode_send_erro
 from trilogue.gateway.pulsar.non_persistent.producers import (
     handle_send as handle_non_persistent_send,
 )
-from trilogue.gateway.pulsar.transactions import find_authorized
+from trilogue.gateway.pulsar.transactions.parts import join_before_send, raise_refusal
+from trilogue.gateway.pulsar.transactions.transactions import find_authorized
 from trilogue.gateway.stream import Close
 from trilogue.wire.pulsar.errors import ServerError
 from trilogue.wire.pulsar.message_codec import Send, encode_send_receipt, read_send
@@ -38,17 +40,22 @@ from trilogue.wire.pulsar.message_codec import Send, encode_send_receipt, read_s
 NO_ID = (1 << 64) - 1  # ledger and entry id of a duplicate
 
 
-def handle_send(connection: PulsarConnection, _command: None, frame: memoryview) -> None:
-    """Append one message, batch or chunk."""
+def handle_send(connection: PulsarConnection, _command: None, frame: memoryview) -> bool:
+    """Append one message, batch or chunk; False if it has to be offered again."""
     gateway = connection.gateway
     sent = read_send(frame)
     producer_id = sent.producer_id
     producer = connection.producers.get(producer_id)
     if producer is None or not producer.ready:
         _send_elsewhere(connection, sent, frame[sent.section_at :])
-        return
+        return True
     sequence_id = sent.sequence_id
     partition = producer.partition
+    in_transaction = sent.txn_least or sent.txn_most
+    if in_transaction and not join_before_send(
+        connection, TxnId(sent.txn_most, sent.txn_least), partition.partition_id
+    ):
+        return False
     section = frame[sent.section_at :]
     now_ms = gateway.now_ms()
     try:
@@ -59,14 +66,14 @@ def handle_send(connection: PulsarConnection, _command: None, frame: memoryview)
             raise PulsarProtocolError(
                 ServerError.MetadataError, "a message names another producer than its own"
             )
-        if sent.txn_least or sent.txn_most:
+        if in_transaction:
             appended = _append_in_transaction(connection, sent, partition, entry, header, stamp)
         else:
             appended = partition.append_entry(entry, header, now_ms=now_ms, sequence=stamp)
     except (BrokerError, EntryError, PulsarProtocolError) as problem:
         connection.receipts.append(encode_send_error(producer_id, sequence_id, problem))
         producer.commit_group = connection.commit_group
-        return
+        return True
     if appended.duplicate:
         receipt = encode_send_receipt(
             producer_id, sequence_id, sent.highest_sequence_id, NO_ID, NO_ID
@@ -93,6 +100,7 @@ def handle_send(connection: PulsarConnection, _command: None, frame: memoryview)
     else:
         producer.commit_group = connection.commit_group
         connection.receipts.append(receipt)
+    return True
 
 
 def _send_elsewhere(connection: PulsarConnection, sent: Send, section: memoryview) -> None:
@@ -120,12 +128,14 @@ def _append_in_transaction(  # noqa: PLR0917 - what `handle_send` has
     codes clients disconnect and send the message again.
     """
     broker, now_ms = connection.gateway.broker, connection.gateway.now_ms()
+    txn_id = TxnId(sent.txn_most, sent.txn_least)
     try:
-        txn_id = find_authorized(connection, sent.txn_most, sent.txn_least)
-        broker.pulsar_transactions.add_partitions(txn_id, (partition.partition_id,))
+        raise_refusal(connection, txn_id, partition.partition_id)
+        find_authorized(connection, txn_id)
+        broker.pulsar_transactions.check_send(txn_id, partition.partition_id)
     except (UnknownTransaction, InvalidTransactionState, ConcurrentTransactions):
         return AppendResult(-1, -1, True, partition.acks_from_memory)
-    except (AccessDenied, NotServed, TooManyTransactions) as problem:
+    except (AccessDenied, TooManyTransactions) as problem:
         raise PulsarProtocolError(ServerError.NotAllowedError, str(problem)) from problem
     header = join_transaction(entry, header, *txn_id.identity)
     return partition.append_entry(entry, header, now_ms=now_ms, sequence=stamp, in_transaction=True)

@@ -2,7 +2,7 @@
 
     frame     u32 length of the rest | u64 request id | MessagePack
     first     request id 0, `Hello` of the node that connects
-    request   an id that counts up, `JoinTransaction` or `EndBranch`
+    request   an id that counts up, `JoinTransaction`, `FindTransaction` or `EndBranch`
     answer    the same id, `Answer`; in any order
 
 The nodes have one supervisor, and so one version. The socket of a node is in the directory `nodes`
@@ -25,7 +25,14 @@ import msgspec
 
 from trilogue.broker import errors
 from trilogue.broker.errors import ALL_ERRORS, BrokerError, NotOwner
-from trilogue.broker.transactions.node_requests import EndBranch, JoinTransaction, NodeRequest
+from trilogue.broker.promise import Promise
+from trilogue.broker.transactions.node_requests import (
+    EndBranch,
+    FindTransaction,
+    JoinTransaction,
+    NodeReply,
+    NodeRequest,
+)
 
 FRAME_MAX: Final = 8 << 20  # the outcome for 20,000 partitions and groups of 1,024 bytes each
 HEAD: Final = Struct(">IQ")
@@ -42,16 +49,17 @@ class Hello(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True):
-    """The outcome of a request: the name of an error of the broker, or "" and no message."""
+    """The outcome of a request: the name of an error of the broker, or "" and what was found."""
 
     error: str = ""
     message: str = ""
+    reply: NodeReply = None
 
 
 encode = msgspec.msgpack.Encoder().encode
 decode_hello = msgspec.msgpack.Decoder(Hello).decode
 decode_answer = msgspec.msgpack.Decoder(Answer).decode
-decode_request = msgspec.msgpack.Decoder(JoinTransaction | EndBranch).decode
+decode_request = msgspec.msgpack.Decoder(JoinTransaction | FindTransaction | EndBranch).decode
 _ERRORS: Final = {kind.__name__: kind for kind in ALL_ERRORS}
 _NOT_READY: Final = errors.NotReady.__name__
 
@@ -73,10 +81,11 @@ async def read_frame(reader: asyncio.StreamReader) -> tuple[int, bytes]:
     return number, await reader.readexactly(size - _ID_SIZE)
 
 
-def encode_outcome(error: BaseException | None) -> Answer:
-    """Return the answer with an error of the broker, or without one."""
+def encode_outcome(promise: Promise[NodeReply]) -> Answer:
+    """Return the answer with what was found, or with an error of the broker."""
+    error = promise.error
     if error is None:
-        return Answer()
+        return Answer(reply=promise.result())
     kind = type(error)
     return Answer(kind.__name__ if kind in _ERRORS.values() else _NOT_READY, str(error))
 

@@ -18,7 +18,7 @@ import msgspec
 
 from trilogue.broker.errors import NotReady
 from trilogue.broker.promise import Promise
-from trilogue.broker.transactions.node_requests import NodeRequest
+from trilogue.broker.transactions.node_requests import NodeReply, NodeRequest
 from trilogue.node.siblings.frames import (
     FRAME_MAX,
     Hello,
@@ -49,7 +49,7 @@ class SiblingLinks:
         self._connections = count(1)
         self._is_closed = False
 
-    def send(self, node_id: int, request: NodeRequest) -> Promise[None]:
+    def send(self, node_id: int, request: NodeRequest) -> Promise[NodeReply]:
         """Send a request; the promise has the answer, or NotReady."""
         if self._is_closed or node_id == self._node_id:
             return Promise.rejected(NotReady(f"node {node_id} is not reached"))
@@ -89,14 +89,14 @@ class SiblingLink:
         self._writer: asyncio.StreamWriter | None = None
         self._numbers = count(1)
         self._unsent: list[bytes] = []
-        self._unanswered: dict[int, Promise[None]] = {}
+        self._unanswered: dict[int, Promise[NodeReply]] = {}
         self._task: asyncio.Task[None] | None = None
 
-    def send(self, request: NodeRequest) -> Promise[None]:
+    def send(self, request: NodeRequest) -> Promise[NodeReply]:
         """Send a request now, or when the connection is made that begins now."""
         if len(self._unanswered) >= UNANSWERED_MAX:
             return Promise.rejected(NotReady(f"node {self._node_id} has too many requests"))
-        number, promise = next(self._numbers), Promise[None]()
+        number, promise = next(self._numbers), Promise[NodeReply]()
         self._unanswered[number] = promise
         frame = make_frame(number, request)
         if self._writer is None:
@@ -134,12 +134,13 @@ class SiblingLink:
         self._writer = writer
         while True:
             number, payload = await read_frame(reader)
-            error = decode_outcome(decode_answer(payload))
+            answer = decode_answer(payload)
+            error = decode_outcome(answer)
             promise = self._unanswered.pop(number, None)
             if promise is None:
                 continue
             if error is None:
-                promise.set_result(None)
+                promise.set_result(answer.reply)
             else:
                 promise.set_error(error)
 

@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from trilogue.broker.promise import Promise
-from trilogue.broker.transactions.node_requests import NodeRequest
+from trilogue.broker.transactions.node_requests import NodeReply, NodeRequest
 from trilogue.node.siblings.frames import (
     Hello,
     decode_hello,
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 CONNECTIONS_MAX: Final = 1_024
 HELLO_LIMIT_S: Final = 5.0
 
-Handle = Callable[[int, NodeRequest], Promise[None]]
+Handle = Callable[[int, NodeRequest], Promise[NodeReply]]
 
 
 class SiblingServer:
@@ -123,6 +123,6 @@ class SiblingServer:
         return True
 
 
-def _answer(writer: asyncio.StreamWriter, number: int, answered: Promise[None]) -> None:
+def _answer(writer: asyncio.StreamWriter, number: int, answered: Promise[NodeReply]) -> None:
     if not writer.transport.is_closing():
-        writer.write(make_frame(number, encode_outcome(answered.error)))
+        writer.write(make_frame(number, encode_outcome(answered)))

@@ -11,7 +11,7 @@ from tests.gateway.http.pulsar.test_access import with_access
 from tests.gateway.loop import on_loop
 from tests.gateway.pulsar.readers import SHARED, fill, ids, received, subscribe
 from tests.gateway.pulsar.rig import NOW_MS, Peer, Rig
-from tests.gateway.pulsar.test_transactions import ABORT, ack_in, begin, end, send_in
+from tests.gateway.pulsar.transactions.test_transactions import ABORT, ack_in, begin, end, send_in
 from trilogue.gateway.http.pulsar.routes import build_pulsar_app
 
 V3 = "http://broker/admin/v3/transactions"

@@ -264,7 +264,7 @@ def _check_lookup(request: AdminRequest) -> None:
     listener = listener or request.http.headers.get("x-pulsar-listenername")
     if listener:
         raise HttpError(404, f"there is no listener {listener[:60]!r}")
-    if is_coordinator_topic(name):
+    if is_coordinator_topic(request.broker.cluster, name):
         return
     if not request.broker.namespaces.exists(name.topic.namespace_name):
         raise HttpError(404, "Namespace not found")

@@ -163,7 +163,8 @@ async def _answer(gateway: PulsarGateway, route: AdminRoute, http_request: Reque
         access=http_request.scope["access"],  # of login.py
     )
     resource = Resource(route.resource, str(_resource_name(request, route.resource)))
-    if not (route.finds_coordinators and is_coordinator_topic(request.name)):
+    cluster = request.broker.cluster
+    if not (route.finds_coordinators and is_coordinator_topic(cluster, request.name)):
         request.check_access(*resource)
     if gateway.catch_up is not None:
         await gateway.catch_up()

@@ -23,9 +23,9 @@ from trilogue.broker.errors import InvalidName, TopicExists, UnknownTopic
 from trilogue.broker.names import TopicName
 from trilogue.broker.topics.delete_records import delete_records
 from trilogue.broker.topics.lookup import (
-    COORDINATORS,
     check_auto_create,
     check_persistent,
+    coordinators,
     is_coordinator_topic,
 )
 from trilogue.broker.topics.policies import (
@@ -156,8 +156,9 @@ async def find_or_create_topic(request: AdminRequest) -> Topic:
 
 async def get_partitions(request: AdminRequest) -> object:
     """Return the number of partitions; 0 for a topic that is not partitioned."""
-    if is_coordinator_topic(request.name):
-        return {"partitions": COORDINATORS, "deleted": False}
+    cluster = request.broker.cluster
+    if is_coordinator_topic(cluster, request.name):
+        return {"partitions": coordinators(cluster), "deleted": False}
     try:
         topic = request.topic
     except UnknownTopic:

@@ -1,7 +1,9 @@
 """Transactions over HTTP, /admin/v3/transactions: the coordinator, what a transaction contains.
 
-There is one coordinator, number 0. Its transactions are those of Pulsar's clients and of Kafka's
-producers, each by its TxnID (broker/transactions/pulsar_transactions.py). Positions are of the
+Each slot has a coordinator of its number; with one node there is one, 0. Their transactions are
+those of Pulsar's clients and of Kafka's producers, each by its TxnID
+(broker/transactions/pulsar_transactions.py). A request about one goes on to the node that has its
+coordinator; lists are of the coordinators of the node that is asked. Positions are of the
 log: `ledger:entry`, the partition's id and an offset. What a real broker keeps in logs of its own
 (internal statistics, snapshots, low watermarks) does not exist here.
 """
@@ -11,11 +13,12 @@ from __future__ import annotations
 from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.broker.cursors.cursor_facts import NOTHING_BELOW
 from trilogue.broker.cursors.position import Cursor
-from trilogue.broker.errors import NotServed, UnknownTransaction
+from trilogue.broker.errors import NotOwner, NotServed, UnknownTransaction
 from trilogue.broker.names import format_pulsar
+from trilogue.broker.topics.lookup import coordinators
 from trilogue.broker.topics.partition import Partition
-from trilogue.broker.transactions.pulsar_transactions import COORDINATOR, TxnId, txn_id_of
-from trilogue.broker.transactions.records import TransactionState
+from trilogue.broker.transactions.pulsar_transactions import TxnId
+from trilogue.broker.transactions.records import DeferredAck, TransactionState
 from trilogue.broker.transactions.transaction import Transaction
 from trilogue.gateway.http.administration import await_promise
 from trilogue.gateway.http.pulsar.admin_request import AdminRequest, AdminRoute
@@ -35,14 +38,34 @@ SLOW_MAX = 1_000
 
 
 def list_coordinators(request: AdminRequest) -> object:
-    """Return the one coordinator and its address."""
-    return [{"id": COORDINATOR, "brokerServiceUrl": request.gateway.url}]
+    """Return the coordinators and their addresses."""
+    gateway, transactions = request.gateway, request.broker.pulsar_transactions
+    count = coordinators(request.broker.cluster)
+    urls = (gateway.service_urls(transactions.find_coordinator(each))[0] for each in range(count))
+    return [{"id": number, "brokerServiceUrl": url} for number, url in enumerate(urls)]
 
 
 def get_coordinator_stats(request: AdminRequest) -> object:
-    """Return the state of the coordinator, or of all by number."""
-    rows = [each.row for each in request.broker.transactions.table]
-    stats = {
+    """Return the state of a coordinator, or of all of this node's by number."""
+    ownership = request.broker.cluster.ownership
+    wanted = _find_coordinator(request)
+    if wanted is not None:
+        return _describe_coordinator(request, wanted)
+    return {
+        str(number): _describe_coordinator(request, number)
+        for number in range(ownership.slot_count)
+        if ownership.slot_owner(number) == ownership.node_id
+    }
+
+
+def _describe_coordinator(request: AdminRequest, number: int) -> object:
+    ownership = request.broker.cluster.ownership
+    rows = [
+        each.row
+        for each in request.broker.transactions.table
+        if ownership.slot_of(each.row.transactional_id) == number
+    ]
+    return {
         "state": "Ready",
         "leastSigBits": max((row.producer_id for row in rows), default=0),
         "lowWaterMark": 0,
@@ -50,26 +73,24 @@ def get_coordinator_stats(request: AdminRequest) -> object:
         "recoverStartTime": 0,
         "recoverEndTime": 0,
     }
-    if "coordinatorId" not in request.http.query_params:
-        return {str(COORDINATOR): stats}
-    _check_coordinator(request)
-    return stats
 
 
 def get_transaction(request: AdminRequest) -> object:
     """Return what a transaction contains."""
-    found = request.broker.pulsar_transactions.find_transaction(_txn_id(request))
+    found = _find_transaction(request)
     return _describe(request, [found])[0]
 
 
 def list_slow_transactions(request: AdminRequest) -> object:
     """Return transactions, up to 1,000, that are open for longer than so many milliseconds."""
-    _check_coordinator(request)
+    wanted, ownership = _find_coordinator(request), request.broker.cluster.ownership
     since_ms = request.gateway.now_ms() - request.number("timeout")
     found = [
         each
         for each in request.broker.transactions.table
-        if each.state is ONGOING and each.row.started_ms <= since_ms
+        if each.state is ONGOING
+        and each.row.started_ms <= since_ms
+        and wanted in {None, ownership.slot_of(each.row.transactional_id)}
     ]
     return {each["txnId"]: each for each in _describe(request, found[:SLOW_MAX])}
 
@@ -77,12 +98,19 @@ def list_slow_transactions(request: AdminRequest) -> object:
 async def abort_transaction(request: AdminRequest) -> None:
     """Abort a transaction."""
     transactions = request.broker.pulsar_transactions
+    _find_transaction(request)
     await await_promise(transactions.end(_txn_id(request), commit=False))
 
 
 def get_transaction_in_topic(request: AdminRequest) -> object:
     """Return where a transaction begins in a topic."""
     _, partition = request.partition
+    txn_id = _txn_id(request)
+    if not request.broker.pulsar_transactions.coordinates(txn_id):
+        producer_id = txn_id.identity.producer_id
+        if producer_id not in partition.log.open_transactions:
+            raise UnknownTransaction("the transaction has no open message in this topic")
+        return _encode_start(partition, producer_id, aborted=False)
     found = _find_in(request, partition)
     return _encode_produced(partition, found)
 
@@ -90,9 +118,8 @@ def get_transaction_in_topic(request: AdminRequest) -> object:
 def get_transaction_in_subscription(request: AdminRequest) -> object:
     """Return what a transaction has acked cumulatively in a subscription."""
     _, partition = request.partition
-    found = request.broker.pulsar_transactions.find_transaction(_txn_id(request))
     name, partition_id = request.params["subscription"], partition.partition_id
-    for ack in found.content().acks:
+    for ack in _find_acks(request):
         if (ack.key.name, ack.key.partition_id) == (name, partition_id):
             return _encode_acked(partition_id, ack.until)
     raise UnknownTransaction("the transaction has acked nothing in this subscription")
@@ -132,18 +159,47 @@ def get_position_stats(request: AdminRequest) -> object:
 
 
 def reject_internals(request: AdminRequest) -> None:
-    """Reject: there are no logs of their own to describe, and one coordinator."""
+    """Reject: there are no logs of their own to describe, and as many coordinators as slots."""
     del request
-    raise NotServed("transactions have no logs of their own, and one coordinator")
+    raise NotServed("transactions have no logs of their own, and as many coordinators as slots")
 
 
 # ---- parts
 
 
-def _check_coordinator(request: AdminRequest) -> None:
-    text = request.http.query_params.get("coordinatorId", str(COORDINATOR))
-    if text != str(COORDINATOR):
-        raise HttpError(404, f"there is no transaction coordinator {text}")
+def _find_coordinator(request: AdminRequest) -> int | None:
+    """Return the coordinator that a request names, if it does; NotOwner, HttpError."""
+    text = request.http.query_params.get("coordinatorId")
+    if text is None:
+        return None
+    ownership = request.broker.cluster.ownership
+    if not text.isdecimal() or not int(text) < ownership.slot_count:
+        raise HttpError(404, f"there is no transaction coordinator {text[:20]}")
+    _check_owner(request, int(text))
+    return int(text)
+
+
+def _check_owner(request: AdminRequest, coordinator: int) -> None:
+    ownership = request.broker.cluster.ownership
+    owner = ownership.slot_owner(coordinator)
+    if owner not in {None, ownership.node_id}:
+        raise NotOwner(f"node {owner} has transaction coordinator {coordinator}", owner or 0)
+
+
+def _find_transaction(request: AdminRequest) -> Transaction:
+    txn_id = _txn_id(request)
+    _check_owner(request, txn_id.most)
+    return request.broker.pulsar_transactions.find_transaction(txn_id)
+
+
+def _find_acks(request: AdminRequest) -> tuple[DeferredAck, ...]:
+    """Return what a transaction has acked here, where its coordinator may be on another node."""
+    txn_id, broker = _txn_id(request), request.broker
+    if broker.pulsar_transactions.coordinates(txn_id):
+        return broker.pulsar_transactions.find_transaction(txn_id).content().acks
+    name = broker.pulsar_transactions.find_name(txn_id).transactional_id
+    found = broker.participant.acks.find(name, _find_cursor(request))
+    return () if found is None else (found,)
 
 
 def _txn_id(request: AdminRequest) -> TxnId:
@@ -151,7 +207,7 @@ def _txn_id(request: AdminRequest) -> TxnId:
 
 
 def _find_in(request: AdminRequest, partition: Partition) -> Transaction:
-    found = request.broker.pulsar_transactions.find_transaction(_txn_id(request))
+    found = _find_transaction(request)
     if partition.partition_id not in found.contained.partitions:
         raise UnknownTransaction("the transaction has no message in this topic")
     return found
@@ -196,7 +252,7 @@ def _describe(request: AdminRequest, transactions: list[Transaction]) -> list[di
         row = transaction.row
         found.append(
             {
-                "txnId": str(txn_id_of(row)),
+                "txnId": str(request.broker.pulsar_transactions.txn_id_of(row)),
                 "status": STATUS[row.state],
                 "openTimestamp": row.started_ms,
                 "timeoutAt": row.timeout_ms,
@@ -209,9 +265,14 @@ def _describe(request: AdminRequest, transactions: list[Transaction]) -> list[di
 
 
 def _encode_produced(partition: Partition, found: Transaction) -> dict[str, object]:
-    first = partition.log.open_transactions.get(found.row.producer_id)
+    aborted = found.state is TransactionState.COMPLETE_ABORT
+    return _encode_start(partition, found.row.producer_id, aborted=aborted)
+
+
+def _encode_start(partition: Partition, producer_id: int, *, aborted: bool) -> dict[str, object]:
+    first = None if partition.is_remote else partition.log.open_transactions.get(producer_id)
     start = None if first is None else f"{partition.partition_id}:{first}"
-    return {"startPosition": start, "aborted": found.state is TransactionState.COMPLETE_ABORT}
+    return {"startPosition": start, "aborted": aborted}
 
 
 def _encode_acked(partition_id: int, until: int) -> dict[str, object]:

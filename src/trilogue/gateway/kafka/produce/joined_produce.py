@@ -15,8 +15,8 @@ from trilogue.broker.transactions.node_requests import JoinTransaction
 from trilogue.entry.entry import TRANSACTIONAL, EntryError
 from trilogue.entry.kafka.record_batch import check_produced
 from trilogue.gateway.kafka.context import RequestContext
-from trilogue.gateway.kafka.transactions.joins import join_transaction
 from trilogue.gateway.stream import Close
+from trilogue.gateway.transactions.joins import join_transaction
 from trilogue.wire.kafka.produce import ProduceRequest, TopicProduceData
 
 Joins = list[JoinTransaction]
@@ -59,9 +59,9 @@ async def join_partitions(call: RequestContext, joins: Joins) -> Refusals:
     except TimeoutError as error:
         raise Close("produce.coordinator_unreachable", problem=joins[0].transactional_id) from error
     return {
-        int(each.part): refusal
+        each.part: refusal
         for each, refusal in zip(joins, found, strict=True)
-        if refusal is not None
+        if refusal is not None and isinstance(each.part, int)
     }
 
 

@@ -20,7 +20,7 @@ from trilogue.gateway.kafka.context import (
     wait_for_commit,
 )
 from trilogue.gateway.kafka.errors import to_error_code
-from trilogue.gateway.kafka.transactions.joins import join_transaction
+from trilogue.gateway.transactions.joins import join_transaction
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.transactions.txn_offset_commit import (
     TxnOffsetCommitRequest,

@@ -17,8 +17,8 @@ from trilogue.broker.access.authorizer import Operation, Resource, ResourceKind
 from trilogue.broker.errors import AccessDenied, NotServed, PartitionRequired, UnknownTopic
 from trilogue.broker.names import PulsarName, parse_pulsar
 from trilogue.broker.topics.lookup import (
-    COORDINATORS,
     check_auto_create,
+    coordinators,
     find_owner,
     is_coordinator_topic,
     numbered_partition_count,
@@ -50,7 +50,8 @@ def parse_authorized(
     Raises InvalidName or AccessDenied. The topic need not be a persistent one.
     """
     name = parse_pulsar(spelled)
-    if operation is Operation.DESCRIBE and is_coordinator_topic(name):
+    cluster = connection.gateway.broker.cluster
+    if operation is Operation.DESCRIBE and is_coordinator_topic(cluster, name):
         return name
     if not connection.is_allowed(operation, ResourceKind.TOPIC, name.topic):
         raise AccessDenied(operation, Resource(ResourceKind.TOPIC, str(name.topic)))
@@ -114,8 +115,9 @@ def handle_partitioned_metadata(
     except EXPECTED as problem:
         _send_failure(connection, PARTITIONS_FAILED, command.request_id, problem)
         return None
-    if is_coordinator_topic(name):
-        _send_count(connection, command.request_id, COORDINATORS)
+    cluster = connection.gateway.broker.cluster
+    if is_coordinator_topic(cluster, name):
+        _send_count(connection, command.request_id, coordinators(cluster))
         return None
     if not name.persistent:
         return _count_non_persistent(connection, command, name)

@@ -1,4 +1,4 @@
-"""Has partitions and groups confirmed by the coordinator of a transaction on another node.
+"""Has parts of a transaction confirmed by its coordinator on another node.
 
 A coordinator that is down is tried again for a while: the node is started again meanwhile.
 """
@@ -6,6 +6,7 @@ A coordinator that is down is tried again for a while: the node is started again
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 from trilogue.broker.errors import (
@@ -16,33 +17,45 @@ from trilogue.broker.errors import (
 )
 from trilogue.broker.promise import Promise
 from trilogue.broker.transactions.node_requests import JoinTransaction
-from trilogue.gateway.kafka.context import GatewayContext
+from trilogue.gateway.dependencies import ProtocolGateway
 
 LIMIT_S: Final = 10.0
 PAUSE_S: Final = 0.05
 PAUSE_MAX_S: Final = 0.5
-RETRIABLE: Final = (ConcurrentTransactions, NotCoordinator, NotReady)
+UNREACHED: Final = (NotCoordinator, NotReady)
+RETRIABLE: Final = (ConcurrentTransactions, *UNREACHED)
 
 
-async def join_transaction(gateway: GatewayContext, request: JoinTransaction) -> BrokerError | None:
-    """Return None when the part is confirmed, or the refusal.
+async def join_transaction(
+    gateway: ProtocolGateway, request: JoinTransaction
+) -> BrokerError | None:
+    """Return None when the part is confirmed, or the refusal; TimeoutError as below."""
+    participant = gateway.broker.participant
+    return await send_until_answered(gateway, lambda: participant.join(request))
+
+
+async def send_until_answered(
+    gateway: ProtocolGateway,
+    send: Callable[[], Promise[None]],
+    retriable: tuple[type[BrokerError], ...] = RETRIABLE,
+) -> BrokerError | None:
+    """Send a request to another node; return None when it is done, or the refusal.
 
     TimeoutError if there was no answer until the limit, or none but to try again.
     """
-    participant = gateway.broker.participant
     pause_s = PAUSE_S
     async with asyncio.timeout(LIMIT_S):
         while True:
-            error = await _settled(gateway, participant.join(request))
+            error = await _settled(gateway, send())
             if error is None:
                 return None
-            if not isinstance(error, RETRIABLE):
+            if not isinstance(error, retriable):
                 return error if isinstance(error, BrokerError) else NotReady(str(error))
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
 
-async def _settled(gateway: GatewayContext, promise: Promise[None]) -> BaseException | None:
+async def _settled(gateway: ProtocolGateway, promise: Promise[None]) -> BaseException | None:
     future: asyncio.Future[BaseException | None] = gateway.loop.create_future()
 
     def settle(settled: Promise[None]) -> None:

@@ -1,9 +1,12 @@
 """Transactions: the requests to their coordinator, and the acks inside them.
 
-There is one coordinator, number 0, on this broker: clients find it by the partition metadata and
-the lookup of `persistent://pulsar/system/transaction_coordinator_assign`, which has one partition
-and is no topic. NEW_TXN is for clients that may read or write any topic; a transaction is for the
-principal that began it, and for others with WRITE on its transactional id
+Each slot has a coordinator of its number, at the node that owns it: with one node there is one, 0.
+Clients find them by the partition metadata and the lookup of
+`persistent://pulsar/system/transaction_coordinator_assign`, which is no topic and has a partition
+for each. A request for the coordinator of another node is answered TransactionCoordinatorNotFound:
+the client looks it up again. Messages and acks go to the nodes of their topics
+(parts.py). NEW_TXN is for clients that may read or write any topic; a transaction is
+for the principal that began it, and for others with WRITE on its transactional id
 (broker/transactions/pulsar_transactions.py). What is added to it needs WRITE on the topic, or READ
 of the subscription's topic.
 
@@ -14,20 +17,19 @@ partitions and subscriptions do not: a message adds its partition too, and an ac
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from trilogue.broker.access.authorizer import Operation, Resource, ResourceKind
 from trilogue.broker.cursors.cursor_facts import NOTHING_BELOW
-from trilogue.broker.errors import AccessDenied, NotAllowed, UnknownTransaction
+from trilogue.broker.errors import AccessDenied, NotAllowed, NotCoordinator, UnknownTransaction
 from trilogue.broker.promise import Promise
-from trilogue.broker.topics.lookup import find_partition
+from trilogue.broker.topics.lookup import find_partition_id
 from trilogue.broker.transactions.coordinator import ProducerIdentity
-from trilogue.broker.transactions.pulsar_transactions import COORDINATOR, TxnId
+from trilogue.broker.transactions.pulsar_transactions import TxnId
 from trilogue.gateway.pulsar.connection import PulsarConnection
 from trilogue.gateway.pulsar.dispatcher import Dispatcher
 from trilogue.gateway.pulsar.errors import EXPECTED, code_of
 from trilogue.gateway.pulsar.metadata.lookup import parse_authorized
-from trilogue.wire.pulsar.errors import ServerError
 from trilogue.wire.pulsar.message_codec import Ack
 from trilogue.wire.pulsar.pulsar_pb2 import (
     CommandAddPartitionToTxn,
@@ -38,6 +40,7 @@ from trilogue.wire.pulsar.pulsar_pb2 import (
     TxnAction,
 )
 
+T = TypeVar("T")
 PARTITIONS_MAX: Final = 10_000  # of one request
 
 
@@ -52,17 +55,14 @@ class TransactionRequest(Protocol):
 def handle_connect_coordinator(
     connection: PulsarConnection, command: CommandTcClientConnectRequest, _frame: memoryview
 ) -> None:
-    """Confirm that this broker has the coordinator."""
+    """Confirm that this node has the coordinator."""
     answer, request_id = "tcClientConnectResponse", command.request_id
-    if command.tc_id == COORDINATOR:
-        connection.send_command(answer, request_id=request_id)
+    try:
+        connection.gateway.broker.pulsar_transactions.check_coordinator(command.tc_id)
+    except NotCoordinator as problem:
+        _send_error(connection, answer, request_id, problem)
         return
-    connection.send_command(
-        answer,
-        request_id=request_id,
-        error=ServerError.TransactionCoordinatorNotFound,
-        message=f"there is no transaction coordinator {command.tc_id}",
-    )
+    connection.send_command(answer, request_id=request_id)
 
 
 def handle_new_txn(
@@ -73,7 +73,7 @@ def handle_new_txn(
     try:
         _check_begin(connection)
         promise = connection.gateway.broker.pulsar_transactions.begin(
-            command.txn_ttl_seconds, str(connection.access.principal)
+            command.tc_id, command.txn_ttl_seconds, str(connection.access.principal)
         )
     except EXPECTED as problem:
         _send_error(connection, answer, request_id, problem)
@@ -84,7 +84,7 @@ def handle_new_txn(
         promise,
         answer,
         request_id,
-        lambda made: {"txnid_least_bits": made.producer_id, "txnid_most_bits": COORDINATOR},
+        lambda begun: {"txnid_least_bits": begun.least, "txnid_most_bits": begun.most},
     )
 
 
@@ -96,7 +96,7 @@ def handle_add_partition(
     try:
         if len(command.partitions) > PARTITIONS_MAX:
             raise NotAllowed(f"a request adds up to {PARTITIONS_MAX} partitions")
-        txn_id = find_authorized(connection, command.txnid_most_bits, command.txnid_least_bits)
+        txn_id = _find_coordinated(connection, command)
         ids = _find_partition_ids(connection, command.partitions, Operation.WRITE)
         connection.gateway.broker.pulsar_transactions.add_partitions(txn_id, ids)
     except EXPECTED as problem:
@@ -113,7 +113,7 @@ def handle_add_subscription(
     try:
         if len(command.subscription) > PARTITIONS_MAX:
             raise NotAllowed(f"a request adds up to {PARTITIONS_MAX} subscriptions")
-        txn_id = find_authorized(connection, command.txnid_most_bits, command.txnid_least_bits)
+        txn_id = _find_coordinated(connection, command)
         connection.gateway.broker.pulsar_transactions.find_open(txn_id)
         topics = (each.topic for each in command.subscription)
         _find_partition_ids(connection, topics, Operation.READ)
@@ -133,7 +133,7 @@ def handle_end_txn(
     """
     answer, request_id = "endTxnResponse", command.request_id
     try:
-        txn_id = find_authorized(connection, command.txnid_most_bits, command.txnid_least_bits)
+        txn_id = _find_coordinated(connection, command)
         if txn_id in connection.ended_transactions:
             raise UnknownTransaction(f"transaction {txn_id} has ended")
         promise = connection.gateway.broker.pulsar_transactions.end(
@@ -154,18 +154,28 @@ def handle_end_txn(
     _answer_later(connection, promise, answer, request_id, end)
 
 
-def find_authorized(connection: PulsarConnection, most: int, least: int) -> TxnId:
-    """Return the TxnID of a transaction that the client may use.
+def _find_coordinated(connection: PulsarConnection, command: TransactionRequest) -> TxnId:
+    """Return the TxnID of a transaction of this node's that the client may use.
 
-    Raises UnknownTransaction or AccessDenied.
+    Raises NotCoordinator, UnknownTransaction or AccessDenied.
     """
-    txn_id = TxnId(most, least)
-    row = connection.gateway.broker.pulsar_transactions.find_transaction(txn_id).row
-    if not row.owner or row.owner != str(connection.access.principal):
-        name = row.transactional_id
+    txn_id = TxnId(command.txnid_most_bits, command.txnid_least_bits)
+    connection.gateway.broker.pulsar_transactions.find_transaction(txn_id)
+    find_authorized(connection, txn_id)
+    return txn_id
+
+
+def find_authorized(connection: PulsarConnection, txn_id: TxnId) -> None:
+    """Check that the client may use a transaction.
+
+    Raises UnknownTransaction or AccessDenied; NotReady where a coordinator on another node has to
+    name it first.
+    """
+    found = connection.gateway.broker.pulsar_transactions.find_name(txn_id)
+    if not found.owner or found.owner != str(connection.access.principal):
+        name = found.transactional_id
         if not connection.is_allowed(Operation.WRITE, ResourceKind.TRANSACTION, name):
             raise AccessDenied(Operation.WRITE, Resource(ResourceKind.TRANSACTION, name))
-    return txn_id
 
 
 def ack_in_transaction(
@@ -182,7 +192,8 @@ def ack_in_transaction(
     """
     if dispatcher.cursor is None:
         raise NotAllowed("acks in transactions are for durable subscriptions")
-    txn_id = find_authorized(connection, ack.txn_most, ack.txn_least)
+    txn_id = TxnId(ack.txn_most, ack.txn_least)
+    find_authorized(connection, txn_id)
     connection.gateway.broker.pulsar_transactions.add_ack(
         txn_id, dispatcher.cursor, NOTHING_BELOW if until is None else until, ranges
     )
@@ -206,7 +217,7 @@ def _find_partition_ids(
 ) -> list[int]:
     cluster = connection.gateway.broker.cluster
     names = [parse_authorized(connection, each, operation) for each in topics]
-    return [find_partition(cluster, name)[1].partition_id for name in names]
+    return [find_partition_id(cluster, name) for name in names]
 
 
 def _answer(connection: PulsarConnection, answer: str, command: TransactionRequest) -> None:
@@ -220,10 +231,10 @@ def _answer(connection: PulsarConnection, answer: str, command: TransactionReque
 
 def _answer_later(
     connection: PulsarConnection,
-    promise: Promise[ProducerIdentity],
+    promise: Promise[T],
     answer: str,
     request_id: int,
-    fields: Callable[[ProducerIdentity], dict[str, int]],
+    fields: Callable[[T], dict[str, int]],
 ) -> None:
     """Send the answer, with its TxnID, or the error when the promise is settled."""
 
@@ -233,7 +244,7 @@ def _answer_later(
         else:
             connection.send_command(answer, request_id=request_id, **fields(promise.result()))
 
-    def settled(_: Promise[ProducerIdentity]) -> None:
+    def settled(_: Promise[T]) -> None:
         if not connection.is_gone:
             connection.guarded(respond)
 

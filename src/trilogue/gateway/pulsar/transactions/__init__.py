@@ -1,0 +1,1 @@
+"""Transactions of Pulsar clients: requests to coordinators, messages and acks inside them."""

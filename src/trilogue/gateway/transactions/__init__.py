@@ -1,0 +1,1 @@
+"""What the gateways share about transactions of several nodes."""

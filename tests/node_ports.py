@@ -1,0 +1,51 @@
+"""Ports for several nodes, which stay the same when one of them starts again."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import ExitStack
+
+from trilogue.node.supervisor.node_settings import PORTS_APART
+
+HOST = "127.0.0.1"
+TRIES = 100
+
+
+class NodePorts:
+    """The addresses of the listeners of each node."""
+
+    def __init__(self, names: tuple[str, ...], first: int, nodes: int) -> None:
+        self._nodes = [
+            {name: first + number + node * PORTS_APART for number, name in enumerate(names)}
+            for node in range(nodes)
+        ]
+
+    @property
+    def listen(self) -> dict[str, str]:
+        """What the first node listens to; the others follow from it."""
+        return {name: f"{HOST}:{port}" for name, port in self._nodes[0].items()}
+
+    def addresses(self, name: str) -> str:
+        """Return the addresses of one listener at all nodes, with commas."""
+        return ",".join(f"{HOST}:{node[name]}" for node in self._nodes)
+
+    @property
+    def all(self) -> list[int]:
+        """All ports."""
+        return [port for node in self._nodes for port in node.values()]
+
+
+def find_node_ports(nodes: int, *names: str) -> NodePorts:
+    """Return ports that are free now."""
+    for _ in range(TRIES):
+        try:
+            with ExitStack() as stack:
+                reserved = stack.enter_context(socket.create_server((HOST, 0)))
+                first: int = reserved.getsockname()[1]
+                found = NodePorts(names, first, nodes)
+                for port in found.all[1:]:
+                    stack.enter_context(socket.create_server((HOST, port)))
+        except (OSError, OverflowError):
+            continue
+        return found
+    raise OSError(f"no {nodes * len(names)} ports are free")
