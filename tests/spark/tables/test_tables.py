@@ -327,7 +327,7 @@ def test_writers_that_are_killed_lose_and_repeat_nothing(server, place):
     body = Shell(server.kafka).run("table", "write", topic, *place.arguments, "--json")
     state = Shell(server.kafka).run("table", "status", topic, *place.arguments, "--json")
 
-    assert 0 < json.loads(body.stdout)["offsets"] < 400 - 100
+    assert 0 < json.loads(body.stdout)["offsets"] < 400
     assert json.loads(state.stdout)[0]["lag"] == 0
     assert places(place.read()) == [(0, number) for number in range(400)]
 
