@@ -309,10 +309,12 @@ def read_key_file(path: Path) -> dict[str | None, TokenKey]:
     """Read the keys of tokens; TokenKeyError."""
     try:
         with path.open("rb") as file:
-            content = file.read(KEY_BYTES_MAX)
+            content = file.read(KEY_BYTES_MAX + 1)
             mode = os.fstat(file.fileno()).st_mode
     except OSError as error:
         raise TokenKeyError(f"{path}: {error.strerror}") from error
+    if len(content) > KEY_BYTES_MAX:
+        raise TokenKeyError(f"{path}: more than {KEY_BYTES_MAX} bytes")
     try:
         keys = read_keys(content)
     except TokenKeyError as error:

@@ -59,6 +59,9 @@ def cluster(
         made = SecuredCluster(server, nodes, tools, driver)
         yield made
         made.close()
+        shown = server.output + (data / "audit.log").read_text()
+        for secret in (PASSWORD, OTHER, made.admin[1]):
+            assert secret not in shown
 
 
 def run_acls(cluster: SecuredCluster, *arguments: str) -> str:
