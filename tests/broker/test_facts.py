@@ -117,6 +117,8 @@ def test_numbers_on_disk_stay():
         "GROUP_MEMBERS": 17,
         "PENDING_OFFSETS": 18,
         "PENDING_OFFSETS_ENDED": 19,
+        "PENDING_ACKS": 20,
+        "PENDING_ACKS_ENDED": 21,
         "SHARE_STARTED": 24,
         "SHARE_ACKED": 25,
         "SHARE_DELETED": 26,

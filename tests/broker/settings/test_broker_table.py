@@ -19,7 +19,7 @@ SINCE_4 = {
     "group.share.max.share.sessions",
     "group.share.min.delivery.count.limit",
     "group.share.min.partition.max.record.locks",
-}
+} | {key for key in BROKER if key.startswith("group.streams.")}
 ONLY_OF_GROUPS = {
     "share.auto.offset.reset",
     "share.isolation.level",

@@ -262,6 +262,7 @@ class Node:
     """The state that survives, and the state that is rebuilt in each life."""
 
     place = ALONE
+    shared = None
 
     def __init__(self) -> None:
         self.fs = Disk()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from confluent_kafka import Producer
 
@@ -45,6 +46,9 @@ def test_a_node_comes_back_without_its_disk(shared: SharedCluster):
     assert sorted(consume(node, "readers", "orders", len(sent))) == sorted(sent)
     produce(node, "orders", numbered(9_000, 30), 3)
     assert sorted(consume(node, "readers", "orders", 30)) == sorted(numbered(9_000, 30))
+    page = httpx.get(f"{node.http}/metrics", timeout=WAIT_S).text
+    for name in ("lease_seconds", "shared_journal_unavailable_seconds"):
+        assert f"# TYPE trilogue_{name} gauge" in page
 
     # Only the tables of this epoch are left when the rest is flushed.
     tables = "pg_tables WHERE schemaname = 'trilogue' AND tablename LIKE 'windows_%'"

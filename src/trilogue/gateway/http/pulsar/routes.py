@@ -163,8 +163,10 @@ async def _answer(gateway: PulsarGateway, route: AdminRoute, http_request: Reque
         access=http_request.scope["access"],  # of login.py
     )
     resource = Resource(route.resource, str(_resource_name(request, route.resource)))
-    cluster = request.broker.cluster
-    if not (route.finds_coordinators and is_coordinator_topic(cluster, request.name)):
+    is_coordinator = route.finds_coordinators and is_coordinator_topic(
+        request.broker.cluster, request.name
+    )
+    if not is_coordinator:
         request.check_access(*resource)
     if gateway.catch_up is not None:
         await gateway.catch_up()
