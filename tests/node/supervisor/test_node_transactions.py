@@ -21,7 +21,8 @@ from tests.node.supervisor.test_nodes import (
     pids_of_nodes,
     produce,
 )
-from tests.server import Server, run_trilogue, start_server
+from tests.server import Server, ServerDiedError, run_trilogue, start_server
+from tests.waiting import wait_until
 from trilogue.client.kafka.sync import KafkaClient
 
 PARTITIONS = 6
@@ -148,12 +149,28 @@ def test_open_transactions_go_on_when_slots_move(server: Server):
     for producer in producers[1:]:
         begin(producer, b"second")
     assert server.stop() == 0
-    again = start_server(server.data, listen={**LISTEN, "kafka": server.kafka}, nodes=3)
+    again = start_at(server.kafka, server.data)
     for producer in producers[1:]:
         producer.commit_transaction(WAIT_S)
     count = PARTITIONS * (len(IDS) - 1)
     assert committed(again) == (count + ended * PARTITIONS) * [b"first"] + count * [b"second"]
     assert again.stop() == 0
+
+
+def start_at(address: str, data: Path) -> Server:
+    """Start three nodes from this address on; another test may have one of their ports."""
+
+    def start() -> Server | None:
+        try:
+            return start_server(data, listen={**LISTEN, "kafka": address}, nodes=3)
+        except ServerDiedError as problem:
+            if "Address already in use" not in str(problem):
+                raise
+            return None
+
+    started = wait_until(start, timeout_s=WAIT_S)
+    assert started is not None
+    return started
 
 
 def end_one_with_positions(producer: Producer) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from trilogue.gateway.memory_budget import MemoryHolder
 
@@ -13,6 +13,7 @@ BODY_MEMORY = "trilogue.body_memory"  # the same for its body
 CERTIFICATE = "certificate"  # in the state of a request: what the client showed over TLS
 BODY_MAX = 1 << 20
 BODY_FREE = 16 << 10  # of a body, for which no request waits
+PIECE_BYTES = 64 << 10  # at which uvicorn reads no more before a piece is taken
 BODY_S = 30.0  # from the head of a request to the end of its body
 HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
@@ -55,18 +56,45 @@ async def read_body(request: Request) -> bytes:
 
 async def _read_body(request: Request) -> bytes:
     declared = request.headers.get("content-length", "0")
-    if declared.isdigit() and int(declared) > BODY_MAX:
+    length = int(declared) if declared.isdigit() else 0
+    if length > BODY_MAX:
         raise HttpError(413, f"a body has at most {BODY_MAX} bytes")
-    memory = request.scope.get(BODY_MEMORY)
-    counted = BODY_FREE
+    if "transfer-encoding" in request.headers:
+        length = BODY_MAX
+    memory = _BodyReservation(request)
     body = bytearray()
-    async for piece in request.stream():
-        if len(body) + len(piece) > BODY_MAX:
-            raise HttpError(413, f"a body has at most {BODY_MAX} bytes")
-        while len(body) + len(piece) > counted:
-            counted *= 2
-            if isinstance(memory, MemoryHolder):
-                await memory.budget.reserve(memory, counted)
-        body += piece
-        del piece  # uvicorn's buffer can go while this waits for the next one
-    return bytes(body)
+    try:
+        while True:
+            # Before the next piece is taken: what waits is in uvicorn's buffer only, not here too.
+            if len(body) < length:
+                await memory.grow(min(length, len(body) + PIECE_BYTES))
+            message = await request.receive()  # `stream` would keep the piece before this one
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
+            size = len(body) + len(message.get("body", b""))
+            if size > BODY_MAX:
+                raise HttpError(413, f"a body has at most {BODY_MAX} bytes")
+            await memory.grow(size)
+            body += message.get("body", b"")
+            if not message.get("more_body", False):
+                return bytes(body)
+            del message
+    finally:
+        body.clear()  # the traceback of an error keeps this frame until the next collection
+
+
+class _BodyReservation:
+    """What a body has reserved of the node's memory, in steps that double."""
+
+    def __init__(self, request: Request) -> None:
+        self._memory = request.scope.get(BODY_MEMORY)
+        self._counted = BODY_FREE
+
+    async def grow(self, size: int) -> None:
+        """Wait until there is memory for a body of this size, and for what uvicorn has of it."""
+        if size <= self._counted:
+            return
+        while self._counted < size:
+            self._counted *= 2
+        if isinstance(self._memory, MemoryHolder):
+            await self._memory.budget.reserve(self._memory, self._counted + 2 * PIECE_BYTES)

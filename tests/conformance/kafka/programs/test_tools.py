@@ -43,7 +43,7 @@ WORKS: Sequence[Row] = [
     (f"{TOPICS} --list", "{t}"),
     (f"{GROUPS} --list --state", r"{g}\s+Empty"),
     (f"{GROUPS} --list --type", r"{g}\s+Classic"),
-    (f"{GROUPS} --describe --group {{g}}", MEMBERLESS + r"\s+GROUP[^\n]+\n{g}\s+{t}\s+\d\s+10\s+"),
+    (f"{GROUPS} --describe --group {{g}}", MEMBERLESS + r"\s+GROUP[^\n]+\n{g}\s+{t}\s+\d\s+\d+\s+"),
     (f"{GROUPS} --describe --group {{g}} --state", r"{b}\s+\(1\)\s+(-\s+)?Empty\s+0"),
     (f"{GROUPS} --describe --group {{g}} --members --verbose", MEMBERLESS),
     (f"{GROUPS} --describe --all-groups", r"{g}\s+{t}"),
