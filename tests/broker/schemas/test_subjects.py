@@ -24,7 +24,7 @@ class Registry(Room):
     def plan_version(self, name: str, text: str, *references: Reference) -> Any:
         source = SchemaSource(text, references=references)
         resolved = self.subjects.resolve(references)
-        subject = self.subjects.find(name)
+        subject = self.subjects.find_subject(name)
         known = self.subjects.versions(subject)
         return self.subjects.plan_register(subject, *make_definition(source, resolved), known)
 
@@ -33,7 +33,7 @@ class Registry(Room):
         return result
 
     def numbers(self, name: str) -> list[int]:
-        return [each.number for each in self.subjects.versions(self.subjects.find(name))]
+        return [each.number for each in self.subjects.versions(self.subjects.find_subject(name))]
 
 
 def record(name: str, *fields: str) -> str:
@@ -49,7 +49,7 @@ def test_ids_count_from_1_and_survive():
     assert room.register("other", record("A")) == 1
     again = Subjects(room.meta.state.settings, room.again(), room.cluster, lambda: 0)
     assert again.ids() == room.subjects.ids()
-    assert [each.number for each in again.versions(again.find("s"))] == [1, 2]
+    assert [each.number for each in again.versions(again.find_subject("s"))] == [1, 2]
     assert sorted(again.names()) == ["other", "s"]
 
 
@@ -105,10 +105,10 @@ def test_versions_of_pulsar_clients_get_ids():
     topic = room.topic("t")
     room.add(topic, avro("A"))
     room.add(topic, avro("B"))
-    versions = room.subjects.versions(room.subjects.find("t-value"))
+    versions = room.subjects.versions(room.subjects.find_subject("t-value"))
     room.carry_out(room.subjects.plan_number(versions))
 
-    found = room.subjects.versions(room.subjects.find("t-value"))
+    found = room.subjects.versions(room.subjects.find_subject("t-value"))
     assert [each.schema.schema_id for each in found] == [1, 2]
     assert room.subjects.plan_number(found) is None
     assert room.register("other", versions[1].schema.data.decode()) == 2
@@ -119,7 +119,7 @@ def test_a_deletion_by_pulsar_hides_what_was_before():
     topic = room.topic("t")
     room.add(topic, avro("A"))
     room.carry_out(room.schemas.plan_delete(topic))
-    subject = room.subjects.find("t-value")
+    subject = room.subjects.find_subject("t-value")
 
     assert room.numbers("t-value") == []
     every = room.subjects.versions(subject, deleted=True)
@@ -134,7 +134,7 @@ def test_a_hidden_version_is_not_current_for_pulsar():
     topic = room.topic("t")
     room.add(topic, avro("A"))
     room.add(topic, avro("B"))
-    versions = room.subjects.versions(room.subjects.find("t-value"))
+    versions = room.subjects.versions(room.subjects.find_subject("t-value"))
     room.carry_out(room.subjects.plan_hide(versions[1:]))
 
     assert [version for version, _ in room.schemas.current(topic)] == [0]
@@ -167,7 +167,7 @@ def test_ids_and_names_are_bounded(monkeypatch: pytest.MonkeyPatch):
         room.plan_version("s", record("C"))
     for name in ("", "x" * 1_025, "a\nb"):
         with pytest.raises(InvalidName):
-            room.subjects.find(name)
+            room.subjects.find_subject(name)
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,7 @@ class Subjects:
 
     # -- subjects and versions
 
-    def find(self, name: str) -> Subject:
+    def find_subject(self, name: str) -> Subject:
         """Return a subject, which may have no versions, by any spelling; InvalidName."""
         if not 0 < len(name) <= NAME_MAX or not name.isprintable():
             raise InvalidName(f"a subject has 1 to {NAME_MAX} characters that can be printed")
@@ -204,7 +204,7 @@ class Subjects:
             name = self._name_of(owner)
             if name is None:
                 continue
-            for each in self.versions(self.find(name), deleted=True):
+            for each in self.versions(self.find_subject(name), deleted=True):
                 if each.number == number + 1:
                     yield name, each
 
@@ -235,7 +235,7 @@ class Subjects:
         return {each.name: self._referenced(each).schema.definition for each in references}
 
     def _referenced(self, reference: Reference) -> SubjectVersion:
-        versions = self.versions(self.find(reference.subject), deleted=True)
+        versions = self.versions(self.find_subject(reference.subject), deleted=True)
         for each in reversed(versions):
             if reference.version in {each.number, -1}:
                 return each

@@ -70,7 +70,7 @@ class BranchAcks:
     def __len__(self) -> int:
         return len(self._pending)
 
-    def find(self, transactional_id: str, cursor: Cursor) -> DeferredAck | None:
+    def find_ack(self, transactional_id: str, cursor: Cursor) -> DeferredAck | None:
         """Return what a transaction has acked in a subscription, or None."""
         found = self._pending.get(AckKey((cursor.key, cursor.created_ms), transactional_id))
         return None if found is None else found.merge()[0]

@@ -198,7 +198,7 @@ def _find_acks(request: AdminRequest) -> tuple[DeferredAck, ...]:
     if broker.pulsar_transactions.coordinates(txn_id):
         return broker.pulsar_transactions.find_transaction(txn_id).content().acks
     name = broker.pulsar_transactions.find_name(txn_id).transactional_id
-    found = broker.participant.acks.find(name, _find_cursor(request))
+    found = broker.participant.acks.find_ack(name, _find_cursor(request))
     return () if found is None else (found,)
 
 

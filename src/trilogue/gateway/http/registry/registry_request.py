@@ -164,7 +164,7 @@ class RegistryRequest(AuthorizedRequest):
     def subject(self) -> Subject:
         """The subject of the path; raises RegistryError."""
         try:
-            return self.broker.subjects.find(self.params["subject"])
+            return self.broker.subjects.find_subject(self.params["subject"])
         except InvalidName as error:
             raise RegistryError(INVALID_SUBJECT, str(error)) from error
 

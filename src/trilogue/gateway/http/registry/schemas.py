@@ -55,7 +55,7 @@ async def list_schemas(request: RegistryRequest) -> object:
     for name in sorted(subjects.names()):
         if not name.startswith(prefix) or not request.can_see_subject(name):
             continue
-        versions = subjects.versions(subjects.find(name), deleted=request.flag("deleted"))
+        versions = subjects.versions(subjects.find_subject(name), deleted=request.flag("deleted"))
         found += [
             (name, each) for each in (versions[-1:] if request.flag("latestOnly") else versions)
         ]

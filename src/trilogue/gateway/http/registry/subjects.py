@@ -63,7 +63,7 @@ def list_subjects(request: RegistryRequest) -> object:
     for name in sorted(subjects.names()):
         if not name.startswith(prefix) or not request.can_see_subject(name):
             continue
-        versions = subjects.versions(subjects.find(name), deleted=deleted or only)
+        versions = subjects.versions(subjects.find_subject(name), deleted=deleted or only)
         if versions and not (only and any(not each.is_deleted for each in versions)):
             found.append(name)
     return request.page(found)

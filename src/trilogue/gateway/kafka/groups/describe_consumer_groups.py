@@ -15,10 +15,9 @@ from trilogue.broker.groups.consumer.assignors import NO_PARTITIONS, PartitionIn
 from trilogue.broker.groups.consumer.group import ConsumerGroup
 from trilogue.broker.groups.consumer.members import ConsumerGroupMember
 from trilogue.broker.names import TopicName, format_kafka
-from trilogue.gateway.kafka.authorized_operations import authorized_operations
 from trilogue.gateway.kafka.context import RequestContext
 from trilogue.gateway.kafka.errors import to_error_code
-from trilogue.gateway.steps import next_step
+from trilogue.gateway.kafka.groups.described_groups import describe_each
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.groups.describe_consumer_groups import (
     ConsumerGroupDescribeRequest,
@@ -30,28 +29,22 @@ from trilogue.wire.kafka.groups.describe_consumer_groups import (
 )
 
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
-YIELD_EVERY = 100  # members per loop iteration
 
 
 async def handle_consumer_group_describe(
     context: RequestContext, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse:
     """Describe each requested group once."""
-    response = ConsumerGroupDescribeResponse()
-    work = 0
-    for name in dict.fromkeys(request.group_ids):
-        group = _describe_group(context, name, requested=request.include_authorized_operations)
-        response.groups.append(group)
-        work += 1 + len(group.members)
-        if work >= YIELD_EVERY:
-            work = 0
-            await next_step()
-    return response
+    groups = await describe_each(
+        context,
+        request.group_ids,
+        _describe_group,
+        with_operations=request.include_authorized_operations,
+    )
+    return ConsumerGroupDescribeResponse(groups=groups)
 
 
-def _describe_group(
-    context: RequestContext, name: str, *, requested: bool
-) -> DescribedConsumerGroup:
+def _describe_group(context: RequestContext, name: str) -> DescribedConsumerGroup:
     if code := context.group_refusal(name):
         return _error_group(name, code)
     if not name:
@@ -64,7 +57,7 @@ def _describe_group(
     for topic in names.values():
         if not context.is_allowed_to(Operation.DESCRIBE, ResourceKind.TOPIC, topic):
             return _error_group(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    found = DescribedConsumerGroup(
+    return DescribedConsumerGroup(
         group_id=name,
         group_state=group.state_name,
         group_epoch=group.epoch,
@@ -72,9 +65,6 @@ def _describe_group(
         assignor_name=group.assignor,
         members=[_describe_member(group, member, names) for member in group.members],
     )
-    if requested:
-        found.authorized_operations = authorized_operations(context, ResourceKind.GROUP, name)
-    return found
 
 
 def _error_group(name: str, code: ErrorCode, text: str | None = None) -> DescribedConsumerGroup:

@@ -8,16 +8,14 @@ its members without their metadata and assignments, as in Kafka. A KIP-848 group
 
 from __future__ import annotations
 
-from trilogue.broker.access.authorizer import ResourceKind
 from trilogue.broker.errors import UnknownGroup
 from trilogue.broker.groups.admin import GroupListing
 from trilogue.broker.groups.classic.group import ClassicGroup
 from trilogue.broker.groups.classic.members import ClassicMember
 from trilogue.broker.groups.classic.states import GroupState
 from trilogue.broker.groups.group import CLASSIC
-from trilogue.gateway.kafka.authorized_operations import authorized_operations
 from trilogue.gateway.kafka.context import RequestContext
-from trilogue.gateway.steps import next_step
+from trilogue.gateway.kafka.groups.described_groups import describe_each
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.groups.describe_groups import (
     DescribedGroup,
@@ -27,25 +25,20 @@ from trilogue.wire.kafka.groups.describe_groups import (
 )
 
 NOT_FOUND_SINCE = 6
-YIELD_EVERY = 1_000  # members per loop iteration
 
 
 async def handle_describe_groups(
     context: RequestContext, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse:
     """Describe each requested group once, in the order of the request."""
-    response = DescribeGroupsResponse()
-    work = 0
-    for name in dict.fromkeys(request.groups):
-        group = _group(context, name)
-        if request.include_authorized_operations and not group.error_code:
-            group.authorized_operations = authorized_operations(context, ResourceKind.GROUP, name)
-        response.groups.append(group)
-        work += 1 + len(group.members)
-        if work >= YIELD_EVERY:
-            work = 0
-            await next_step()
-    return response
+    groups = await describe_each(
+        context,
+        request.groups,
+        _group,
+        with_operations=request.include_authorized_operations,
+        members_per_step=1_000,
+    )
+    return DescribeGroupsResponse(groups=groups)
 
 
 def _group(context: RequestContext, name: str) -> DescribedGroup:

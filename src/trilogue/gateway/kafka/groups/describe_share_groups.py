@@ -13,10 +13,9 @@ from trilogue.broker.errors import BrokerError
 from trilogue.broker.groups.share.assignor import SIMPLE
 from trilogue.broker.groups.share.members import ShareGroupMember
 from trilogue.broker.names import TopicName, format_kafka
-from trilogue.gateway.kafka.authorized_operations import authorized_operations
 from trilogue.gateway.kafka.context import RequestContext
 from trilogue.gateway.kafka.errors import to_error_code
-from trilogue.gateway.steps import next_step
+from trilogue.gateway.kafka.groups.described_groups import describe_each
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.groups.describe_share_groups import (
     DescribedShareAssignment,
@@ -27,25 +26,18 @@ from trilogue.wire.kafka.groups.describe_share_groups import (
     ShareGroupDescribeResponse,
 )
 
-YIELD_EVERY = 100  # members per loop iteration
-
 
 async def handle_share_group_describe(
     context: RequestContext, request: ShareGroupDescribeRequest
 ) -> ShareGroupDescribeResponse:
     """Describe each requested group once."""
-    response = ShareGroupDescribeResponse()
-    work = 0
-    for name in dict.fromkeys(request.group_ids):
-        group = _describe_group(context, name)
-        if request.include_authorized_operations and not group.error_code:
-            group.authorized_operations = authorized_operations(context, ResourceKind.GROUP, name)
-        response.groups.append(group)
-        work += 1 + len(group.members)
-        if work >= YIELD_EVERY:
-            work = 0
-            await next_step()
-    return response
+    groups = await describe_each(
+        context,
+        request.group_ids,
+        _describe_group,
+        with_operations=request.include_authorized_operations,
+    )
+    return ShareGroupDescribeResponse(groups=groups)
 
 
 def _describe_group(context: RequestContext, name: str) -> DescribedShareGroup:

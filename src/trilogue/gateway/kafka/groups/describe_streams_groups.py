@@ -15,11 +15,10 @@ from trilogue.broker.groups.streams.members import StreamsGroupMember
 from trilogue.broker.groups.streams.tasks import NO_TASKS, TaskRole, Tasks, tasks_of_role
 from trilogue.broker.groups.streams.topology import InternalTopic, Subtopology
 from trilogue.broker.names import format_kafka
-from trilogue.gateway.kafka.authorized_operations import authorized_operations
 from trilogue.gateway.kafka.context import RequestContext
 from trilogue.gateway.kafka.errors import to_error_code
+from trilogue.gateway.kafka.groups.described_groups import describe_each
 from trilogue.gateway.kafka.groups.streams import task_ids
-from trilogue.gateway.steps import next_step
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.groups.describe_streams_groups import (
     DescribedStreamsGroup,
@@ -32,25 +31,18 @@ from trilogue.wire.kafka.groups.describe_streams_groups import (
 )
 from trilogue.wire.kafka.groups.streams import StreamsEndpoint, StreamsKeyValue, StreamsTopicInfo
 
-YIELD_EVERY = 100  # members per loop iteration
-
 
 async def handle_streams_group_describe(
     context: RequestContext, request: StreamsGroupDescribeRequest
 ) -> StreamsGroupDescribeResponse:
     """Describe each requested group once."""
-    response = StreamsGroupDescribeResponse()
-    work = 0
-    for name in dict.fromkeys(request.group_ids):
-        group = _describe_group(context, name)
-        if request.include_authorized_operations and not group.error_code:
-            group.authorized_operations = authorized_operations(context, ResourceKind.GROUP, name)
-        response.groups.append(group)
-        work += 1 + len(group.members)
-        if work >= YIELD_EVERY:
-            work = 0
-            await next_step()
-    return response
+    groups = await describe_each(
+        context,
+        request.group_ids,
+        _describe_group,
+        with_operations=request.include_authorized_operations,
+    )
+    return StreamsGroupDescribeResponse(groups=groups)
 
 
 def _describe_group(context: RequestContext, name: str) -> DescribedStreamsGroup:
