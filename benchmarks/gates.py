@@ -55,6 +55,15 @@ def at_most(label: str, key: str, times: float, to: str) -> Gate:
     return Gate(label, ratio(key, to), times, at_least=False, beside=to)
 
 
+def within(label: str, key: str, floor: str, more: float) -> Gate:
+    """Our figure above another one of ours, such as what the disk needs by itself."""
+
+    def difference(medians: Medians) -> float:
+        return medians[TRILOGUE][key] - medians[TRILOGUE][floor]
+
+    return Gate(label, difference, more, at_least=False)
+
+
 def below(label: str, key: str, limit: float) -> Gate:
     """Our figure alone."""
     return Gate(label, our(key), limit, at_least=False)

@@ -12,6 +12,7 @@ from tests.conformance.asking import Asker
 
 from benchmarks.drivers import Result
 from benchmarks.gates import Figures
+from benchmarks.log import limits
 from benchmarks.measure import Meter, counted_syncs, syncs_in
 from benchmarks.rows import Stage, check_stored, metered, together
 from benchmarks.servers import Contender, Trilogue, create_topic, delete_topic
@@ -45,6 +46,7 @@ FETCH_VERSION = 12
 FULL_EPOCH, OPENING_EPOCH = -1, 0
 MADE_IN_S = 30.0
 WARMING = 100_000
+BLOCK = 4096
 
 
 # ---- ready-made requests
@@ -60,6 +62,18 @@ def load_leg(topic: str, **options: float) -> Leg:
             )
 
         return metered(stage, server, drive, "request")
+
+    return leg
+
+
+def load_beside_disk_leg(topic: str, **options: float) -> Leg:
+    """The same, and the median time of a commit of one block that the disk itself needs."""
+    run_leg = load_leg(topic, **options)
+
+    def leg(stage: Stage, server: Contender) -> Figures:
+        figures = run_leg(stage, server)
+        disk = limits.best(stage.scratch, BLOCK, stage.seconds / 4)
+        return {**figures, "disk_p50_ms": disk["p50_ms"]}
 
     return leg
 
@@ -209,14 +223,28 @@ def consume_leg(
     return leg
 
 
-def consume_tail_leg(stem: str, size: int, messages: int, times: int) -> Leg:
+def consume_cold_leg(topic: str, partitions: int, messages: int) -> Leg:
+    """Read it all from the disk."""
+    run_leg = consume_leg(topic, partitions, messages)
+
+    def leg(stage: Stage, server: Contender) -> Figures:
+        stage.settle()
+        for path in server.data.rglob("*"):
+            if path.is_file():
+                limits.forget(path)
+        return run_leg(stage, server)
+
+    return leg
+
+
+def consume_tail_leg(stem: str, size: int, messages: int, times: int, partitions: int = 4) -> Leg:
     """Read what has just been written, several times: ours is still in memory."""
 
     def leg(stage: Stage, server: Contender) -> Figures:
-        topic = stage.fresh_topic(stem, server, 4)
+        topic = stage.fresh_topic(stem, server, partitions)
         server.empty_tail()
         fill(topic, size, messages)(stage, server)
-        found = [consume_leg(topic, 4, messages)(stage, server) for _ in range(times)]
+        found = [consume_leg(topic, partitions, messages)(stage, server) for _ in range(times)]
         delete_topic(server.address, topic)
         return together(found)
 

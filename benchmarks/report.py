@@ -20,6 +20,7 @@ SHOWN = {
     "share_of_plain": ("  share of that", 2),
     "p50_ms": ("p50 ms", 3),
     "p99_ms": ("p99 ms", 3),
+    "disk_p50_ms": ("disk's own p50 ms", 3),
     "cpu_us_per_request": ("CPU us/request", 2),
     "cpu_us_per_request_settled": ("  with settling", 2),
     "cpu_us_per_message": ("CPU us/message", 3),
