@@ -124,6 +124,9 @@ docs: $(STAMP)-clients ## build the site of docs/ in build/site; a dead link fai
 bench: setup jars ## measure beside a real Kafka, Pulsar and TubeMQ, same machine, same run
 	$(BIN)/python -m benchmarks.run
 
+bench-growth: setup ## measure what one more partition, connection, subscription, group costs
+	$(BIN)/python -m benchmarks.growth
+
 bench-log: setup ## measure the log without sockets, beside what the disk can do
 	$(BIN)/python -m benchmarks.log
 
@@ -131,4 +134,4 @@ clean: ## remove what was built, not .venv
 	rm -rf build dist demo-output src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find src -name '*.so' -delete
 
-.PHONY: help proto setup demo demo-quick serve wheels test test-rest test-all test-long test-model test-conformance test-crash fuzz lint types check fmt native jars docs bench bench-log clean
+.PHONY: help proto setup demo demo-quick serve wheels test test-rest test-all test-long test-model test-conformance test-crash fuzz lint types check fmt native jars docs bench bench-growth bench-log clean

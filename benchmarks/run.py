@@ -6,11 +6,13 @@
 
 All servers of a part run at the same time and are measured in turn (K D T T D K), so that a change
 of the machine's speed meets all; while one is measured the others are idle, and none is measured
-before all
-are quiet. The Kafka syncs every batch before its ack (log.flush.interval.messages=1), as Trilogue
-does by default; a second one with its own default stands beside it (kafka.py). JVMs are warmed
-under load before anything is measured. Data lie on a real disk. Medians over the rounds are shown
-and judged; the file keeps every round. A real TubeMQ has no such setting: see tubemq.py.
+before all are quiet. The Kafka syncs every batch before its ack (log.flush.interval.messages=1), as
+Trilogue does by default; a second one with its own default stands beside it (kafka.py). JVMs are
+warmed under load before anything is measured. Data lie on a real disk. Medians over the rounds are
+shown and judged; the file keeps every round. A real TubeMQ has no such setting: see tubemq.py.
+
+At the end stand a comparison with the runs before, which fails on a loss of more than a tenth, and
+build/benchmarks.html, a page of pictures.
 """
 
 from __future__ import annotations
@@ -29,12 +31,13 @@ from tools.servers.tubemq import VERSION as TUBEMQ_VERSION
 from tools.servers.tubemq import have_jars as have_tubemq_jars
 
 import trilogue
-from benchmarks import kafka, kafka_rows, pulsar, report, tubemq
+from benchmarks import kafka, kafka_rows, page, pulsar, report, tubemq
+from benchmarks.compare import compare_with_earlier, table
+from benchmarks.drivers import BUILD
 from benchmarks.gates import KAFKA
 from benchmarks.measure import NOT_A_DISK, file_system, machine
 from trilogue.log.journal import commit
 
-BUILD = Path(__file__).resolve().parent.parent / "build" / "bench"
 PEERS = (KAFKA, pulsar.PULSAR, tubemq.TUBEMQ)
 
 
@@ -122,10 +125,13 @@ def main() -> int:
     }
     shutil.rmtree(chosen.directory, ignore_errors=True)
     print("\n" + report.table(rows))
+    changes = compare_with_earlier(result)
+    print(f"\nbeside the runs before:\n{table(changes)}")
     if not chosen.no_save:
         print(f"\nwritten to {report.save(result).relative_to(Path.cwd())}")
+        print(f"pictures: {page.write().relative_to(Path.cwd())}")
     missed = [gate for row in rows for gate in row["gates"] if not gate["passed"]]
-    return 1 if missed else 0
+    return 1 if missed or any(each.is_lost for each in changes) else 0
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from pathlib import Path
 from tools.servers.java import CLIENT_LOGGING, OPENED
 
 HERE = Path(__file__).parent
+BUILD = HERE.parent.parent.resolve() / "build" / "bench"
 
 Moment = Callable[[], None]
 Result = dict[str, float]
