@@ -42,8 +42,7 @@ class FakeTransport(asyncio.Transport):
 
     def writelines(self, buffers: Iterable[bytes]):
         self.writes += 1
-        for buffer in buffers:
-            self._keep(buffer)
+        self._keep(b"".join(buffers))
 
     def _keep(self, data):
         self.written += data

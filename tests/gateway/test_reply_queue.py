@@ -7,6 +7,7 @@ from trilogue.gateway.memory_budget import ConnectionMemory
 from trilogue.gateway.reply_queue import (
     BYTES_A_WORK,
     ITERATION_WORK,
+    PIECE_SHARE,
     BufferedReply,
     PipelinedConnection,
 )
@@ -151,14 +152,14 @@ def test_replies_that_cost_much_leave_over_several_turns():
 
 
 def test_large_replies_to_a_fast_reader_span_several_loop_iterations():
-    setup = Setup(Limits(write_high_bytes=1 << 20))
+    setup = Setup(Limits(write_high_bytes=1 << 18))
     setup.requests("p" + "l" * 5)
     size = (3 * ITERATION_WORK // 4) << BYTES_A_WORK
     for place in setup.session.promised[1:]:
         place.size = size
 
     setup.session.fill(setup.session.promised[0], [b"p"])
-    assert len(setup.out) == 1 + 2 * size
+    assert 1 + size < len(setup.out) <= 1 + 2 * size
     setup.turns.run_all()
 
     assert len(setup.out) == 1 + 5 * size
@@ -181,7 +182,7 @@ def test_unsent_bytes_are_counted_over_all_connections():
 
 
 def test_a_large_reply_leaves_over_several_turns_and_nothing_gets_into_it():
-    setup = Setup(Limits(write_high_bytes=1 << 20))
+    setup = Setup(Limits(write_high_bytes=1 << 18))
     setup.requests("pp")
     size = (5 * ITERATION_WORK) << BYTES_A_WORK
     large = [bytes([number]) * (size // 4) for number in range(4)]
@@ -223,6 +224,7 @@ def test_a_reply_of_one_buffer_is_counted_whole_until_its_last_part_is_a_copy():
     assert setup.stream.memory.unsent.size_bytes == 0
     assert sum(map(len, written)) == 10_000
     assert isinstance(written[-1], bytes)
+    assert len(written[-1]) <= 1_000
     assert isinstance(written[0], memoryview)
 
 
@@ -246,12 +248,12 @@ def test_a_peer_that_does_not_read_costs_one_response_and_no_more():
     setup.transport.stuck = True
     setup.requests("p" + "l" * 20)
     for place in setup.session.promised[1:]:
-        place.size = 5_000
+        place.size = 10_000
 
     setup.session.fill(setup.session.promised[0], [b"p"])
 
     assert sum(place.rendered for place in setup.session.promised[1:]) == 1
-    assert setup.transport.unsent == 2_000, "the rest of it waits here"
+    assert setup.transport.unsent == PIECE_SHARE * 1_000, "the rest of it waits here"
     setup.transport.unstick()
     setup.turns.run_all()
     assert sum(place.rendered for place in setup.session.promised[1:]) == 20

@@ -31,6 +31,9 @@ ITERATION_WORK: Final = (
 BYTES_A_WORK: Final = (
     12  # 4 KiB to send (1 << 12) cost about as much as one partition or topic to look up
 )
+PIECE_SHARE: Final = 4
+"""A large reply is written in pieces of so many times the limit of the transport's buffer: 1 MiB,
+which is what one loop iteration may send (`ITERATION_WORK`)."""
 
 
 class BufferedReply(ReplySlot):
@@ -178,10 +181,11 @@ class PipelinedConnection:
         self.guarded(self.flush)
 
     def _take_ready(self) -> list[Buffer]:
-        """Return buffers of ready replies, up to about the limit of the transport's buffer."""
+        """Return buffers of ready replies, up to about one piece of a large reply."""
         queue = self.slots.queue
         out: list[Buffer] = []
-        size, enough = 0, self.stream.limits.write_high_bytes
+        little = self.stream.limits.write_high_bytes
+        size, enough = 0, PIECE_SHARE * little
         while queue and size < enough and self.spent < ITERATION_WORK:
             slot = queue[0]
             if not slot.ready:
@@ -194,12 +198,16 @@ class PipelinedConnection:
             out += buffers
             for buffer in buffers:
                 size += len(buffer)
-            if size > 2 * enough:
+            if size > enough + little:
                 self._requeue_rest(slot, out, size - enough)
                 size = enough
                 break
             if self._counts_reply:
-                if self.stream.unsent.reply_bytes > 2 * enough:
+                if self.stream.unsent.reply_bytes > 2 * little:
+                    if size > little:  # so that the last piece is a small one
+                        self._requeue_rest(slot, out, little)
+                        size -= little
+                        break
                     out = [b"".join(out)]  # no view keeps all that was read
                 self.count_reply(0)
             self.slots.in_flight -= slot.requests

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import random
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from tests.fakes import FakeFile, FakeFileSystem
 from tests.log.samples import samples, write_segment
 from trilogue.log.errors import CorruptLog
 from trilogue.log.files import BLOCK, File, OsFileSystem
-from trilogue.log.segments.large_reads import LARGE_FROM, LargeReads
+from trilogue.log.segments.large_reads import IDLE_TRIMS, LARGE_FROM, LargeReads
 from trilogue.log.segments.segment_reader import SegmentReader, SegmentReaders
 
 SIZE = 3_000_001
@@ -122,20 +123,62 @@ def test_refused_direct_read_falls_back_to_a_buffered_read():
 # ---- segments
 
 
-def test_a_block_is_read_past_the_page_cache_twice_and_then_through_it(tmp_path: Path):
+@pytest.mark.parametrize(
+    ("seconds_a_read", "expected"), [(1.0, [1, 2, 2, 2]), (0.0005, [1, 2, 3, 4])]
+)
+def test_a_block_of_a_slow_disk_is_read_past_the_page_cache_twice_and_then_through_it(
+    tmp_path: Path, seconds_a_read: float, expected: list[int]
+):
     files = Files()
     mine = samples(5, 60, size=10_000)
     info = write_segment(files, tmp_path, mine, entries_per_block=20)
-    readers = SegmentReaders(files, tmp_path)
-    expected = b"".join(each.data for each in mine)
+    path = tmp_path / info.name
+    ticks = count()
+    large_reads = LargeReads(files, clock=lambda: next(ticks) * seconds_a_read)
+    reader = SegmentReader(files.open_read(path), path, info, large_reads)
     opened = []
 
     for _ in range(4):
-        assert readers.read(info, 5, 0, 1 << 20) == expected
+        assert reader.read(5, 0, 1 << 20) == b"".join(each.data for each in mine)
         opened.append(files.direct)
 
-    assert opened == [1, 2, 2, 2]
-    readers.close()
+    assert opened == expected
+    reader.close()
+
+
+def test_one_slow_read_does_not_make_a_fast_disk_slow(path: Path):
+    times = iter([0.0, 0.001, 1.0, 2.0, *(3.0 + n for n in range(10_000))])
+    files = OsFileSystem()
+    file = files.open_read(path)
+    reads = LargeReads(files, clock=lambda: next(times))
+
+    reads.read(file, 0, 2_500_000, direct=True)
+    assert reads.is_disk_fast
+    reads.read(file, 0, 2_500_000, direct=True)
+    assert reads.is_disk_fast
+    for _ in range(500):
+        reads.read(file, 0, 600_000, direct=True)
+
+    assert not reads.is_disk_fast
+    file.close()
+
+
+def test_memory_goes_to_the_system_when_nothing_was_read_for_a_while(path: Path):
+    files = OsFileSystem()
+    file = files.open_read(path)
+    reads = LargeReads(files)
+    reads.read(file, 0, 2_500_000, direct=True)
+    pooled = reads.pooled_bytes
+    assert pooled >= 2_500_000
+
+    for _ in range(IDLE_TRIMS):
+        reads.trim()
+    assert reads.pooled_bytes == pooled
+    for _ in range(4):
+        reads.trim()
+
+    assert reads.pooled_bytes == 0
+    file.close()
 
 
 def test_a_small_read_leaves_the_rest_to_the_page_cache(tmp_path: Path):

@@ -10,7 +10,8 @@ wrong bytes: a block's checksum covers the entries' headers too and is verified 
 since opening; in object storage at each read, since each may return other bytes.
 
 Large pieces are read past the page cache the first two times: one sequential reader should not fill
-it and evict data that others share. From the third time on they are worth caching.
+it and evict data that others share. From the third time on they are worth caching where the disk is
+slow.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from trilogue.log.transactions import overlapping
 
 HANDLES_MAX: Final = 64  # open segments; each costs a descriptor and its footer
 WALK_STEP: Final = 32 << 10  # bytes searched at a time for an offset
-DIRECT_TIMES: Final = 2  # reads of a block past the page cache
+DIRECT_TIMES: Final = 2  # reads of a block past the page cache of a slow disk
 NOTHING: Final = memoryview(b"")
 B = TypeVar("B", bytes, memoryview)
 
@@ -237,7 +238,7 @@ class SegmentReader:
         first = bisect_right(index.positions, start) - 1
         after = bisect_left(index.positions, stop)
         times = index.times_read[first]
-        direct = times < DIRECT_TIMES
+        direct = times < DIRECT_TIMES or self._is_disk_fast
         if not self._is_remote and 0 not in index.times_read[first:after]:
             index.times_read[first] = min(times + 1, DIRECT_TIMES)
             return self._read_bytes(start, stop, direct=direct)
@@ -250,6 +251,10 @@ class SegmentReader:
                 raise self._footer.corrupt("a block does not match its checksum", origin + at)
             index.times_read[number] = max(1, index.times_read[number])
         return data[start - origin : stop - origin]
+
+    @property
+    def _is_disk_fast(self) -> bool:
+        return self._large_reads is not None and self._large_reads.is_disk_fast
 
     def _read_bytes(self, start: int, stop: int, *, direct: bool) -> memoryview:
         """Read exactly these bytes; `direct` bypasses the page cache if they are many."""
@@ -374,7 +379,7 @@ class SegmentReaders:
                 self._retire(self._handles.popitem()[1])
 
     def trim(self) -> None:
-        """Free memory that no read has used since the last call."""
+        """Free memory that no read has used for some calls."""
         self._large_reads.trim()
 
     def _take(self, info: SegmentInfo) -> _Handle:
