@@ -18,7 +18,6 @@ from trilogue.broker.access.delegation_tokens import DelegationTokenLimits, Dele
 from trilogue.broker.errors import DiskFull, StorageFailed
 from trilogue.node.background.token_expiry import DelegationTokenExpiry
 from trilogue.node.delegation_tokens import (
-    KEY_FILE,
     SETTING,
     DelegationTokenKey,
     enable_delegation_tokens,
@@ -28,6 +27,8 @@ from trilogue.node.settings.sources import load_settings
 
 ALICE = Principal("User", "alice")
 NOW_MS = 1_700_000_000_000
+
+KEY_FILE = "delegation-tokens.key"
 
 
 def settings(**given):

@@ -106,6 +106,7 @@ def settings_from(
     nodes: str | None = None,
     cluster: str | None = None,
     node: int | None = None,
+    is_complete: bool = True,
 ) -> Settings:
     """Read all sources of settings; after an error exit with code 2 and one line."""
     from trilogue.node.settings.sources import listener_flag, load_settings
@@ -134,6 +135,7 @@ def settings_from(
             config_file=config,
             assignments=assignments or (),
             flags=flags,
+            is_complete=is_complete,
         )
     except SettingsError as error:
         exit_with_error(str(error), USAGE_ERROR)

@@ -44,7 +44,7 @@ def serve(
 ) -> None:
     """Run a server. SIGTERM, SIGHUP or Ctrl-C drains it; a second one skips the last flush."""
 
-    def read_settings() -> Settings:
+    def read_settings(*, is_complete: bool = True) -> Settings:
         return settings_from(
             data=data,
             config=config,
@@ -57,18 +57,27 @@ def serve(
             nodes=nodes,
             cluster=cluster,
             node=node,
+            is_complete=is_complete,
         )
 
-    settings = read_settings()
+    in_cluster = bool(read_settings(is_complete=not secure).text("cluster.url"))
+    settings = read_settings(is_complete=not (secure and in_cluster))
     from trilogue.node.errors import StartError
     from trilogue.node.process import run
     from trilogue.node.supervisor.slots import needs_supervisor
 
     try:
-        if settings.text("cluster.url"):
+        if in_cluster:
             from trilogue.node.cluster.start import cluster_place
 
-            place = cluster_place(settings, is_secured=secure)
+            place = cluster_place(settings)
+            if secure:
+                from trilogue.node.secure.cluster import secure_cluster
+
+                assert place.cluster is not None
+                for line in secure_cluster(settings, place.cluster.owners):
+                    typer.echo(line)
+                settings = read_settings()
             raise typer.Exit(run(settings, write_line=typer.echo, place=place))
         if secure:
             from trilogue.node.secure.setup import secure_directory

@@ -51,10 +51,11 @@ from trilogue.meta.postgres_schema import (
     READ_COMMITTED,
     STATEMENTS,
     fetch_state,
+    has_nul,
 )
 from trilogue.meta.queued_meta import OnFailed, QueuedChange, QueuedMeta
 from trilogue.meta.state import MetaState, StateChange, Write
-from trilogue.meta.tables import Rows, Run, group_writes
+from trilogue.meta.tables import Run, group_writes
 
 log = logging.getLogger(__name__)
 
@@ -235,7 +236,7 @@ class PostgresMeta(QueuedMeta):
         for change in changes:
             if self._apply(change) and change.made is not None:
                 of_change = list(group_writes(change.made.writes))
-                if any(_has_nul(rows) for _, _, rows in of_change):
+                if any(has_nul(rows) for _, _, rows in of_change):
                     error = InvalidChange("rows cannot be stored: a text with a NUL")
                     self._refuse([change], error)
                     continue
@@ -407,11 +408,6 @@ async def _read_snapshots(connection: Connection, after: bytes | None) -> list[A
     """Return the next rows behind a key; the first ones for None."""
     query = "SELECT key, value FROM snapshots WHERE $1 OR key > $2 ORDER BY key LIMIT $3"
     return await connection.fetch(query, after is None, after or b"", SNAPSHOTS_AT_ONCE)
-
-
-def _has_nul(rows: Rows) -> bool:
-    """Whether a text among the values is one that PostgreSQL does not store."""
-    return any(isinstance(value, str) and "\0" in value for row in rows for value in row)
 
 
 def _add_runs(runs: list[Run], more: Sequence[Run]) -> None:

@@ -8,20 +8,17 @@ from typing import Final
 import msgspec
 
 from trilogue.log.errors import StorageFailed
-from trilogue.meta.change_log import encode_writes
 from trilogue.meta.operations import ID_BLOCKS, AllocateIds, BeginEpoch
 from trilogue.meta.postgres_connection import Connection
 from trilogue.meta.postgres_schema import (
-    CHANGED,
     LOCK_CLUSTER,
-    STATEMENTS,
     check_format,
     create_cluster,
     fetch_state,
+    write_change,
 )
 from trilogue.meta.shared_journal import SharedJournal, prepare
 from trilogue.meta.state import StateChange, apply_change
-from trilogue.meta.tables import group_writes
 
 CREATION_LOCK: Final = 0x7472696C  # of pg_advisory_xact_lock: nodes may start at once
 
@@ -108,10 +105,7 @@ class Opening(msgspec.Struct, frozen=True):
         blocks = (AllocateIds(kind, count) for kind, count in ID_BLOCKS.items())
         made = apply_change(state, [BeginEpoch(self.node_id), *blocks])
         state.node_epoch = state.nodes[self.node_id].epoch
-        for name, gone, rows in group_writes(made.writes):
-            await connection.executemany(STATEMENTS[name][gone], rows)
-        record = encode_writes(made.writes)
-        await connection.execute("INSERT INTO changes VALUES ($1, $2)", made.version, record)
+        await write_change(connection, made)
         number: int = await connection.fetchval(
             "INSERT INTO writers VALUES ($1, $2, $3, 1, $4) ON CONFLICT (node_id) DO UPDATE SET "
             "home = $2, node_epoch = $3, number = writers.number + 1, version = $4 "
@@ -121,5 +115,4 @@ class Opening(msgspec.Struct, frozen=True):
             state.node_epoch,
             made.version,
         )
-        await connection.execute("SELECT pg_notify($1, $2)", CHANGED, str(made.version))
         return made, number

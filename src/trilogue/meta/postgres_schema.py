@@ -15,10 +15,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from trilogue.log.errors import CorruptLog, NewerFormat, StorageFailed
+from trilogue.meta.change_log import encode_writes
 from trilogue.meta.operations import FORMAT_VERSION
 from trilogue.meta.postgres_connection import SCHEMA_NAME, Connection
-from trilogue.meta.state import MetaState
-from trilogue.meta.tables import QUERIES, TABLES, Table, load_state
+from trilogue.meta.state import MetaState, StateChange
+from trilogue.meta.tables import QUERIES, TABLES, Rows, Table, group_writes, load_state
 
 CHANGED: Final = "trilogue_changed"  # the channel on which versions are announced
 APPLIED: Final = "trilogue_applied"  # the channel on which nodes report what they have applied
@@ -123,3 +124,17 @@ async def fetch_state(connection: Connection, node_id: int) -> MetaState:
         query: [tuple(row) for row in await connection.fetch(query)] for query in QUERIES.values()
     }
     return load_state(rows.__getitem__, node_id)
+
+
+async def write_change(connection: Connection, made: StateChange) -> None:
+    """Write the rows of a change, its record and its announcement, in the open transaction."""
+    for name, gone, rows in group_writes(made.writes):
+        await connection.executemany(STATEMENTS[name][gone], rows)
+    record = encode_writes(made.writes)
+    await connection.execute("INSERT INTO changes VALUES ($1, $2)", made.version, record)
+    await connection.execute("SELECT pg_notify($1, $2)", CHANGED, str(made.version))
+
+
+def has_nul(rows: Rows) -> bool:
+    """Whether a text among the values is one that PostgreSQL does not store."""
+    return any(isinstance(value, str) and "\0" in value for row in rows for value in row)

@@ -38,7 +38,7 @@ from trilogue.gateway.tls import TlsContexts, TlsError, TlsFiles
 from trilogue.node.delegation_tokens import enable_delegation_tokens
 from trilogue.node.errors import WRONG_SETTING, StartError
 from trilogue.node.metadata_writer import MetadataWriter
-from trilogue.node.secure.files import create_private
+from trilogue.node.secure.files import SecureFiles, create_private
 from trilogue.node.settings.table import Settings
 from trilogue.node.storage import Storage
 from trilogue.node.tubemq_access import guarded_operations
@@ -46,7 +46,6 @@ from trilogue.node.users_file import UsersFile, UsersFileError, forget_lines
 
 log = logging.getLogger(__name__)
 
-KEY_FILE = "access.key"
 KEY_BYTES_MAX = 1 << 20
 RELOAD_S = 1.0
 OTHERS = 0o077  # mode bits for group and others
@@ -179,7 +178,7 @@ def read_signing_key(settings: Settings, data: Path) -> bytes:
     from cryptography.fernet import Fernet
 
     configured = settings.text("access.key-file")
-    path = Path(configured) if configured else data / KEY_FILE
+    path = Path(configured) if configured else SecureFiles(data).signing_key
     with contextlib.suppress(FileNotFoundError):
         return path.read_bytes().strip()
     return create_private(path, Fernet.generate_key() + b"\n").strip()

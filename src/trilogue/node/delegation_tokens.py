@@ -9,11 +9,10 @@ from pathlib import Path
 from trilogue.broker.access.delegation_tokens import DelegationTokenLimits, DelegationTokens
 from trilogue.broker.errors import StorageFailed
 from trilogue.node.errors import WRONG_SETTING, StartError
-from trilogue.node.secure.files import create_private
+from trilogue.node.secure.files import SecureFiles, create_private
 from trilogue.node.settings.table import Settings
 
 SETTING = "kafka.delegation-token-key"
-KEY_FILE = "delegation-tokens.key"
 SECRET_BYTES = 32
 SECRET_BYTES_MIN, SECRET_BYTES_MAX = 16, 1 << 16
 OTHERS = 0o077  # mode bits for group and others
@@ -27,7 +26,9 @@ class DelegationTokenKey:
 
     def __init__(self, settings: Settings, data: Path) -> None:
         configured = settings.text(SETTING)
-        self._path = Path(configured).expanduser() if configured else data / KEY_FILE
+        self._path = (
+            Path(configured).expanduser() if configured else SecureFiles(data).delegation_key
+        )
         self._secret = b""
         if configured or self._path.exists():
             try:

@@ -171,7 +171,7 @@ class Node:
         try:
             self._open_storage()
             is_first = self.place.is_first  # the others get what it writes through meta
-            prepare_secured(self.settings, self.storage.meta.state.settings, renews=is_first)
+            prepare_secured(self.settings, self.storage.meta.state.settings, self.place)
             self._start_background()
             if self.place.is_shared:
                 from trilogue.node.siblings.opening import reach_siblings
@@ -192,8 +192,7 @@ class Node:
             raise
         self.lag.start()
         self._stack.callback(self.lag.stop)
-        if is_first:
-            finish_secured(self.settings, self.addresses)
+        finish_secured(self.settings, self.addresses, self.place)
         self.state = "serving"
         log.info(
             "node.serving",

@@ -1,10 +1,13 @@
-"""Users and ACLs of a data directory whose server is stopped: for a lost administrator.
+"""Users and ACLs of a data directory whose server is stopped, or of a cluster in its database.
 
     async with open_offline_access(settings) as access:
         await access.administration.set_password("admin", b"...")
 
 The directory is locked, so no server runs on it meanwhile. Meta gets a new epoch, as at each start.
 A directory without data becomes an empty one: `serve --secure` makes its administrator so.
+
+With `cluster.url` the users and ACLs are those in PostgreSQL, whose nodes may run or not: they obey
+a change as if one of them had made it. `data` is then the directory of a node, which has the keys.
 
 Each change is a line of the audit log, as changes at a server are: in the file of
 `access.audit-log`, or in `audit.log` of the directory. Its principal is the user of the operating
@@ -15,11 +18,11 @@ from __future__ import annotations
 
 import os
 import pwd
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -30,12 +33,13 @@ from trilogue.broker.access.users import Users
 from trilogue.broker.metadata_change import MetadataChange
 from trilogue.gateway.access_administration import AccessAdministration, ActRecorder
 from trilogue.log.directory import DataDirectory
-from trilogue.log.errors import AlreadyLocked, LogError
+from trilogue.log.errors import AlreadyLocked, LogError, StorageFailed
 from trilogue.log.files import OsFileSystem
 from trilogue.log.formats import check_formats
-from trilogue.meta.operations import Fence, Op
+from trilogue.meta.operations import Fence, Op, Precondition
 from trilogue.meta.sqlite import SqliteMeta
 from trilogue.node.access import make_administration, make_file_emit
+from trilogue.node.cluster.folder import read_folder
 from trilogue.node.errors import StartError
 from trilogue.node.settings.table import Settings
 from trilogue.node.storage import wall_clock_ms
@@ -45,11 +49,20 @@ OS_USER: Final = "OS"  # the kind of the principal: no user of the cluster
 PROTOCOL: Final = "offline"
 
 
+class WriteOps(Protocol):
+    """Makes operations durable."""
+
+    def __call__(
+        self, ops: Sequence[Op], preconditions: Sequence[Precondition] = ()
+    ) -> Awaitable[object]:
+        """Raise LogError, MetaError."""
+
+
 class OfflineAccess(msgspec.Struct, frozen=True):
-    """An open directory."""
+    """An open directory, or an open cluster."""
 
     administration: AccessAdministration
-    write_ops: Callable[[Sequence[Op]], Awaitable[object]]
+    write_ops: WriteOps
 
 
 @asynccontextmanager
@@ -57,8 +70,9 @@ async def open_offline_access(settings: Settings) -> AsyncIterator[OfflineAccess
     """Open the users and ACLs of the directory of `data`; StartError if it is in use or damaged."""
     path = Path(settings.text("data"))
     with ExitStack() as stack:
+        open_stored = _open_cluster if settings.text("cluster.url") else _open_directory
         try:
-            meta = _open_meta(path, stack)
+            stored, write_ops = open_stored(settings, path, stack)
         except AlreadyLocked as error:
             raise StartError(
                 f"{path} is in use: stop its server, or name the server (--http) instead of --data"
@@ -67,19 +81,14 @@ async def open_offline_access(settings: Settings) -> AsyncIterator[OfflineAccess
             raise StartError(str(error)) from error
         except OSError as error:
             raise StartError(f"the data directory: {error.strerror}: {path}") from error
-        fence = Fence(meta.state.node_id, meta.state.node_epoch)
 
         async def write(change: MetadataChange[Any]) -> object:
             try:
-                await meta.write(change.ops(), change.preconditions, fence)
+                await write_ops(change.ops(), change.preconditions)
             except BaseException as error:
                 raise change.abandon(error) from error
             return change.apply()
 
-        async def write_ops(ops: Sequence[Op]) -> object:
-            return await meta.write(ops, (), fence)
-
-        stored = meta.state.settings
         users, acls = Users(stored), AclStore(stored)
         administration = make_administration(
             settings, users, acls, write, data=path, now_ms=wall_clock_ms
@@ -97,7 +106,9 @@ def _make_recorder(settings: Settings, data: Path) -> ActRecorder:
     return partial(audit.done, client, PROTOCOL, "")
 
 
-def _open_meta(path: Path, stack: ExitStack) -> SqliteMeta:
+def _open_directory(
+    _settings: Settings, path: Path, stack: ExitStack
+) -> tuple[Mapping[str, str], WriteOps]:
     fs = OsFileSystem()
     directory = DataDirectory.open(fs, path)
     stack.callback(directory.close)
@@ -105,4 +116,29 @@ def _open_meta(path: Path, stack: ExitStack) -> SqliteMeta:
     is_new = not (fs.listdir(directory.journal) or fs.listdir(directory.segments))
     meta = SqliteMeta.open(directory.meta, create=is_new)
     stack.callback(meta.close)
-    return meta
+    fence = Fence(meta.state.node_id, meta.state.node_epoch)
+
+    async def write_ops(ops: Sequence[Op], preconditions: Sequence[Precondition] = ()) -> object:
+        return await meta.write(ops, preconditions, fence)
+
+    return meta.state.settings, write_ops
+
+
+def _open_cluster(
+    settings: Settings, path: Path, stack: ExitStack
+) -> tuple[Mapping[str, str], WriteOps]:
+    from trilogue.meta.postgres_editor import PostgresEditor
+
+    folder = read_folder(path)
+    if folder is None:
+        raise StorageFailed(
+            f"{path} is no directory of a node of the cluster: --data names one, whose keys are "
+            "needed"
+        )
+    editor = PostgresEditor.open(settings.text("cluster.url"), cluster_id=folder.cluster_id)
+    stack.callback(editor.close)
+
+    async def write_ops(ops: Sequence[Op], preconditions: Sequence[Precondition] = ()) -> object:
+        return editor.write(ops, preconditions)
+
+    return editor.state.settings, write_ops

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import logging
 import ssl
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -18,6 +19,7 @@ from tests.tools import require_program
 
 OK: Final = "ok"
 REFUSED: Final = "refused"
+REFUSAL: Final = "SaslAuthenticationFailed"  # in what aiokafka logs
 DEADLINE_S: Final = 120.0
 MODULE: Final = "tests.conformance.clients.kafka_logins"
 
@@ -34,25 +36,15 @@ class Attempt(msgspec.Struct, frozen=True):
     authority: str = ""
     certificate: str = ""
     key: str = ""
-
-
-class LoginClient(Protocol):
-    """A library."""
-
-    name: str
-
-    def require(self) -> None:
-        """Skip where a tool is missing."""
-
-    def attempt(self, attempts: list[Attempt]) -> list[str]:
-        """Return `ok`, `refused` or the text of another error, for each."""
+    patience_s: int = 30  # of a client that tries again until then, whatever the reason
 
 
 class LoginProgram:
     """A program that reads attempts as lines of JSON, and answers each with a line."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, reports_refusals: bool = True) -> None:
         self.name = name
+        self.reports_refusals = reports_refusals  # otherwise it only says that it has no server
 
     def require(self) -> None:
         if self.name == "kafkajs":
@@ -85,7 +77,8 @@ class LoginProgram:
 
 
 CLIENTS: Final = [
-    LoginProgram(name) for name in ("franz-go", "sarama", "kafkajs", "kafka-python", "aiokafka")
+    *(LoginProgram(name) for name in ("franz-go", "sarama", "kafkajs", "aiokafka")),
+    LoginProgram("kafka-python", reports_refusals=False),
 ]
 
 
@@ -106,9 +99,21 @@ def _protocol(attempt: Attempt) -> str:
     return f"SASL_{ends}" if attempt.mechanism else ends
 
 
+class _Refusals(logging.Handler):
+    """Counts refusals, which aiokafka logs: its error is that no server was reached."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.count += REFUSAL in record.getMessage()
+
+
+_refusals = _Refusals()
+
+
 def _outcome(error: BaseException) -> str:
-    if type(error).__name__ in {"SaslAuthenticationFailed", "SaslAuthenticationFailedError"}:
-        return REFUSED
     return f"{type(error).__name__} {error}".replace("\n", " ")
 
 
@@ -133,6 +138,7 @@ def _by_kafka_python(attempt: Attempt) -> str:
             security_protocol=_protocol(attempt),
             ssl_context=_context(attempt),
             max_block_ms=10_000,
+            bootstrap_timeout_ms=1_000 * attempt.patience_s,
             **(words if attempt.mechanism else {}),
         )
         try:
@@ -172,19 +178,20 @@ async def _by_aiokafka(attempt: Attempt) -> str:
         finally:
             await producer.stop()
     except (KafkaError, ValueError) as error:
-        return _outcome(error)
+        return REFUSED if _refusals.count else _outcome(error)
     return OK
 
 
 def _main(name: str) -> None:
-    for line in sys.stdin:
-        attempt = msgspec.convert(json.loads(line), Attempt)
-        outcome = (
-            _by_kafka_python(attempt)
-            if name == "kafka-python"
-            else asyncio.run(_by_aiokafka(attempt))
-        )
-        print(outcome, flush=True)
+    logging.basicConfig(handlers=[_refusals], level=logging.WARNING)
+    attempts = [msgspec.json.decode(line, type=Attempt) for line in sys.stdin]
+    if name == "kafka-python":  # each refusal takes all of its patience
+        with ThreadPoolExecutor(len(attempts)) as pool:
+            print(*pool.map(_by_kafka_python, attempts), sep="\n")
+        return
+    for attempt in attempts:
+        _refusals.count = 0
+        print(asyncio.run(_by_aiokafka(attempt)))
 
 
 if __name__ == "__main__":

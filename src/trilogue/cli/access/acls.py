@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from trilogue.cli.access.connection import (
+    ClusterUrlOption,
     HttpConfigOption,
     OfflineOption,
     ServerHttpOption,
@@ -63,6 +64,7 @@ def list_(
     http: ServerHttpOption = "",
     config: HttpConfigOption = None,
     data: OfflineOption = None,
+    cluster_url: ClusterUrlOption = None,
     timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> None:
     """List ACLs."""
@@ -72,6 +74,7 @@ def list_(
         http=http,
         config=config,
         data=data,
+        cluster_url=cluster_url,
         timeout_s=timeout,
     )
     _print(rows, as_json=as_json)
@@ -93,13 +96,19 @@ def add(
     http: ServerHttpOption = "",
     config: HttpConfigOption = None,
     data: OfflineOption = None,
+    cluster_url: ClusterUrlOption = None,
     timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> None:
     """Allow (or with --deny deny) operations on resources to a principal."""
     resources = _name_resources(topics, groups, transactions, cluster=cluster)
     rows = _make_rows(resources, operations, principal, pattern=pattern, host=host, deny=deny)
     added = run_with_access(
-        lambda access: access.add_acls(rows), http=http, config=config, data=data, timeout_s=timeout
+        lambda access: access.add_acls(rows),
+        http=http,
+        config=config,
+        data=data,
+        cluster_url=cluster_url,
+        timeout_s=timeout,
     )
     _print(added, as_json=as_json)
 
@@ -120,6 +129,7 @@ def remove(
     http: ServerHttpOption = "",
     config: HttpConfigOption = None,
     data: OfflineOption = None,
+    cluster_url: ClusterUrlOption = None,
     timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> None:
     """Remove ACLs; prints those that existed."""
@@ -130,6 +140,7 @@ def remove(
         http=http,
         config=config,
         data=data,
+        cluster_url=cluster_url,
         timeout_s=timeout,
     )
     _print(removed, as_json=as_json)

@@ -1,4 +1,4 @@
-"""Where users and ACLs are changed: at a server over HTTP, or in the directory of a stopped one."""
+"""Where users and ACLs are changed: a server, the directory of a stopped one, a cluster."""
 
 from __future__ import annotations
 
@@ -44,6 +44,15 @@ OfflineOption = Annotated[
     Path | None,
     typer.Option(
         "--data", metavar="DIR", help="The data directory of a stopped server, instead of a server."
+    ),
+]
+ClusterUrlOption = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster-url",
+        metavar="URL",
+        help="The database of a cluster (`serve --cluster`), instead of a server; --data is then "
+        "the directory of one of its nodes, which may run.",
     ),
 ]
 PasswordFileOption = Annotated[
@@ -172,10 +181,10 @@ class OnlineAccess:
 
 
 class OfflineAccess:
-    """The data directory of a stopped server; each call opens and closes it."""
+    """The data directory of a stopped server, or a cluster; each call opens and closes it."""
 
-    def __init__(self, data: Path) -> None:
-        if not (data / "format").exists():
+    def __init__(self, data: Path | None, cluster_url: str | None) -> None:
+        if data is not None and not (data / "format").exists():
             raise CommandError(f"--data {data}: there is no data of a server", USAGE_ERROR)
         self._settings = settings_from(
             data=data,
@@ -185,6 +194,7 @@ class OfflineAccess:
             assignments=None,
             ready_file=None,
             insecure=False,
+            cluster=cluster_url,
         )
 
     def list_users(self) -> list[Row]:
@@ -254,18 +264,19 @@ def run_with_access(
     http: str,
     config: Path | None,
     data: Path | None,
+    cluster_url: str | None,
     timeout_s: float,
 ) -> T:
     """Run `work` online or offline and return its result; errors end the process."""
     from trilogue.cli.http_client import read_http_config
 
     try:
-        if data is not None:
+        if data is not None or cluster_url is not None:
             if config is not None:
                 raise CommandError(
-                    "--config is for a server, --data for a stopped one", USAGE_ERROR
+                    "--config is for a server, --data and --cluster-url are not", USAGE_ERROR
                 )
-            return work(OfflineAccess(data))
+            return work(OfflineAccess(data, cluster_url))
         options = {} if config is None else read_http_config(config)
         return work(OnlineAccess(http, options, timeout_s))
     except CommandError as refusal:

@@ -8,6 +8,7 @@ import typer
 
 from trilogue.cli.access.connection import (
     AccessAdmin,
+    ClusterUrlOption,
     HttpConfigOption,
     OfflineOption,
     PasswordFileOption,
@@ -31,11 +32,17 @@ def list_(
     http: ServerHttpOption = "",
     config: HttpConfigOption = None,
     data: OfflineOption = None,
+    cluster_url: ClusterUrlOption = None,
     timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> None:
     """List users, and by which methods they can log in."""
     rows = run_with_access(
-        lambda access: access.list_users(), http=http, config=config, data=data, timeout_s=timeout
+        lambda access: access.list_users(),
+        http=http,
+        config=config,
+        data=data,
+        cluster_url=cluster_url,
+        timeout_s=timeout,
     )
     _print(rows, as_json=as_json)
 
@@ -48,6 +55,7 @@ def describe(
     http: ServerHttpOption = "",
     config: HttpConfigOption = None,
     data: OfflineOption = None,
+    cluster_url: ClusterUrlOption = None,
     timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> None:
     """Describe a user: methods, last change, revoked tokens, and the ACLs of the user."""
@@ -56,7 +64,9 @@ def describe(
         row = access.describe_user(name)
         return {**row, "acls": access.list_acls({"principal": f"User:{name}"})}
 
-    row = run_with_access(work, http=http, config=config, data=data, timeout_s=timeout)
+    row = run_with_access(
+        work, http=http, config=config, data=data, cluster_url=cluster_url, timeout_s=timeout
+    )
     if as_json:
         _print_json(row)
         return
@@ -77,6 +87,7 @@ def create(
     http: ServerHttpOption = "",
     config: HttpConfigOption = None,
     data: OfflineOption = None,
+    cluster_url: ClusterUrlOption = None,
     timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> None:
     """Create a user with a password."""
@@ -86,6 +97,7 @@ def create(
         http=http,
         config=config,
         data=data,
+        cluster_url=cluster_url,
         timeout_s=timeout,
     )
     _report(f"created user {name}", row, as_json=as_json)
@@ -100,6 +112,7 @@ def set_password(
     http: ServerHttpOption = "",
     config: HttpConfigOption = None,
     data: OfflineOption = None,
+    cluster_url: ClusterUrlOption = None,
     timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> None:
     """Give a user another password; sessions with the old one end."""
@@ -109,6 +122,7 @@ def set_password(
         http=http,
         config=config,
         data=data,
+        cluster_url=cluster_url,
         timeout_s=timeout,
     )
     _report(f"user {name} has another password", row, as_json=as_json)
@@ -122,6 +136,7 @@ def delete(
     http: ServerHttpOption = "",
     config: HttpConfigOption = None,
     data: OfflineOption = None,
+    cluster_url: ClusterUrlOption = None,
     timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> None:
     """Delete a user, after a confirmation: its sessions end, its tokens are refused."""
@@ -131,6 +146,7 @@ def delete(
         http=http,
         config=config,
         data=data,
+        cluster_url=cluster_url,
         timeout_s=timeout,
     )
     print(f"deleted user {name}")
@@ -147,6 +163,7 @@ def token(
     http: ServerHttpOption = "",
     config: HttpConfigOption = None,
     data: OfflineOption = None,
+    cluster_url: ClusterUrlOption = None,
     timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> None:
     """Print a new token of a user; it is stored nowhere."""
@@ -156,6 +173,7 @@ def token(
         http=http,
         config=config,
         data=data,
+        cluster_url=cluster_url,
         timeout_s=timeout,
     )
     _report(row["token"], row, as_json=as_json)
@@ -168,6 +186,7 @@ def revoke_tokens(
     http: ServerHttpOption = "",
     config: HttpConfigOption = None,
     data: OfflineOption = None,
+    cluster_url: ClusterUrlOption = None,
     timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> None:
     """Refuse all tokens of a user that were issued until now."""
@@ -176,6 +195,7 @@ def revoke_tokens(
         http=http,
         config=config,
         data=data,
+        cluster_url=cluster_url,
         timeout_s=timeout,
     )
     print(f"the tokens of {name} are refused")

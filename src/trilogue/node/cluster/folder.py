@@ -40,13 +40,7 @@ def open_folder(fs: FileSystem, directory: DataDirectory) -> ClusterFolder:
     """Read the file, or make a directory without data one of a cluster. LogError."""
     path = _path(directory)
     if fs.exists(path):
-        found = _TEXT.fullmatch(fs.read(path))
-        if found is None:
-            raise CorruptLog("the file names no cluster", path)
-        home, cluster_id = (bytes.fromhex(each.decode()) if each != b"none" else None
-                            for each in found.groups())  # fmt: skip
-        assert home is not None
-        return ClusterFolder(home, cluster_id)
+        return _decode_folder(fs.read(path), path)
     if fs.exists(directory.meta) or fs.listdir(directory.journal):
         raise StorageFailed(
             "the folder holds the data of a node without a cluster: a node of a cluster starts "
@@ -55,6 +49,22 @@ def open_folder(fs: FileSystem, directory: DataDirectory) -> ClusterFolder:
     folder = ClusterFolder(os.urandom(16))
     write_small(fs, path, folder.encode())
     return folder
+
+
+def read_folder(data: Path) -> ClusterFolder | None:
+    """Return what a data directory belongs to; None if it is of no cluster. CorruptLog, OSError."""
+    path = data / CLUSTER_FILE
+    return _decode_folder(path.read_bytes(), path) if path.exists() else None
+
+
+def _decode_folder(text: bytes, path: Path) -> ClusterFolder:
+    found = _TEXT.fullmatch(text)
+    if found is None:
+        raise CorruptLog("the file names no cluster", path)
+    home, cluster_id = (bytes.fromhex(each.decode()) if each != b"none" else None
+                        for each in found.groups())  # fmt: skip
+    assert home is not None
+    return ClusterFolder(home, cluster_id)
 
 
 def decode_home(text: bytes) -> bytes:

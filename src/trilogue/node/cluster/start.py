@@ -14,7 +14,7 @@ from trilogue.node.storage import NodePlace
 SCHEMES = frozenset({"postgresql", "postgres"})
 
 
-def cluster_place(settings: Settings, *, is_secured: bool) -> NodePlace:
+def cluster_place(settings: Settings) -> NodePlace:
     """Return which node of which cluster a process is; StartError for settings that cannot be."""
     url, where = settings.text("cluster.url"), settings.origin("cluster.url")
     if urlsplit(url).scheme not in SCHEMES:
@@ -29,12 +29,6 @@ def cluster_place(settings: Settings, *, is_secured: bool) -> NodePlace:
         raise StartError(
             "with cluster.url each node is started by itself, with its own --data and --node: "
             "set nodes=1",
-            WRONG_SETTING,
-        )
-    if is_secured:
-        raise StartError(
-            "a cluster is not secured by --secure, which makes the CA of one directory: set "
-            "access.* and tls.* at each node",
             WRONG_SETTING,
         )
     shared = None

@@ -1,4 +1,4 @@
-"""The private authority of a secured node, and the certificate of its listeners.
+"""The private authority of a secured node, the certificate of its listeners, and its own.
 
 The authority is made once and lives 10 years. The server's certificate lives 825 days, which all
 clients accept, and is made again at a start within its last 30 days or when the node has a name
@@ -23,6 +23,7 @@ CA_LIFETIME = dt.timedelta(days=3_650)
 SERVER_LIFETIME = dt.timedelta(days=825)
 RENEWAL = dt.timedelta(days=30)
 BACKDATED = dt.timedelta(hours=1)  # for clocks that are behind
+SERVER_FILE, NODE_FILE = "server.pem", "node.pem"  # the keys end in .key
 AUTHORITY_NAME, SERVER_NAME = "Trilogue private CA", "Trilogue"
 
 
@@ -34,30 +35,55 @@ def renew_certificates(tls: Path, names: Collection[str], now: dt.datetime) -> b
     """Make what is missing or ends soon; return whether the server has another certificate."""
     authority, key = tls / "ca.pem", tls / "ca.key"
     if not authority.exists():
-        _make_authority(authority, key, now)
+        make_authority(authority, key, now)
     issuer = x509.load_pem_x509_certificate(authority.read_bytes())
     if issuer.not_valid_after_utc <= now:
         raise AuthorityExpired(
             f"{authority} has expired: remove {tls} to make another, and give it to all clients"
         )
-    server = tls / "server.pem"
+    server = tls / SERVER_FILE
     if server.exists() and _is_good(server, issuer, names, now):
         return False
-    _make_server(tls, issuer, _load_key(key), names, now)
+    _make_certificate(
+        server,
+        _name(SERVER_NAME),
+        issuer,
+        _load_key(key),
+        purpose=ExtendedKeyUsageOID.SERVER_AUTH,
+        now=now,
+        names=names,
+    )
     return True
+
+
+def renew_node_certificate(tls: Path, name: str, now: dt.datetime) -> None:
+    """Make the certificate by which a node logs in at other nodes, or renew it before its end."""
+    issuer = x509.load_pem_x509_certificate((tls / "ca.pem").read_bytes())
+    path = tls / NODE_FILE
+    if path.exists():
+        found = x509.load_pem_x509_certificate(path.read_bytes())
+        if found.subject == _name(name) and _lasts(found, issuer, now):
+            return
+    key, purpose = _load_key(tls / "ca.key"), ExtendedKeyUsageOID.CLIENT_AUTH
+    _make_certificate(path, _name(name), issuer, key, purpose=purpose, now=now)
+
+
+def _lasts(found: x509.Certificate, issuer: x509.Certificate, now: dt.datetime) -> bool:
+    return found.issuer == issuer.subject and found.not_valid_after_utc - RENEWAL > now
 
 
 def _is_good(
     path: Path, issuer: x509.Certificate, names: Collection[str], now: dt.datetime
 ) -> bool:
     found = x509.load_pem_x509_certificate(path.read_bytes())
-    if found.issuer != issuer.subject or found.not_valid_after_utc - RENEWAL <= now:
+    if not _lasts(found, issuer, now):
         return False
     known = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     return set(_alternatives(names)) <= set(known)
 
 
-def _make_authority(path: Path, key_path: Path, now: dt.datetime) -> None:
+def make_authority(path: Path, key_path: Path, now: dt.datetime) -> None:
+    """Make the private authority, the certificate last."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = _name(AUTHORITY_NAME)
     usage = _usage(digital_signature=False, authority=True)
@@ -71,31 +97,33 @@ def _make_authority(path: Path, key_path: Path, now: dt.datetime) -> None:
     write_private(path, certificate.public_bytes(serialization.Encoding.PEM))
 
 
-def _make_server(
-    tls: Path,
+def _make_certificate(
+    path: Path,
+    subject: x509.Name,
     issuer: x509.Certificate,
     issuer_key: ec.EllipticCurvePrivateKey,
-    names: Collection[str],
+    *,
+    purpose: x509.ObjectIdentifier,
     now: dt.datetime,
+    names: Collection[str] = (),
 ) -> None:
     """Make a certificate and its key; the certificate is written last, with its chain."""
     key = ec.generate_private_key(ec.SECP256R1())
     ends = min(now + SERVER_LIFETIME, issuer.not_valid_after_utc)
     identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key())
-    certificate = (
-        _builder(_name(SERVER_NAME), issuer.subject, key, now, ends)
+    builder = (
+        _builder(subject, issuer.subject, key, now, ends)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(digital_signature=True, authority=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.SubjectAlternativeName(_alternatives(names)), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
         .add_extension(identifier, critical=False)
-        .sign(issuer_key, hashes.SHA256())
     )
-    chain = [certificate, issuer]
-    write_private(tls / "server.key", _private_pem(key))
-    write_private(
-        tls / "server.pem", b"".join(one.public_bytes(serialization.Encoding.PEM) for one in chain)
-    )
+    if names:
+        alternatives = x509.SubjectAlternativeName(_alternatives(names))
+        builder = builder.add_extension(alternatives, critical=False)
+    chain = [builder.sign(issuer_key, hashes.SHA256()), issuer]
+    write_private(path.with_suffix(".key"), _private_pem(key))
+    write_private(path, b"".join(one.public_bytes(serialization.Encoding.PEM) for one in chain))
 
 
 def _builder(

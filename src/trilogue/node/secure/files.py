@@ -5,6 +5,13 @@ access.token-key         the key that signs tokens
 tls/ca.pem, ca.key       the private authority
 tls/server.pem, .key     the certificate of the listeners, with its chain
 clients/                 configurations of clients with the administrator's credentials
+
+and, in the directory of a node of a cluster:
+
+cluster.secret           the key of what PostgreSQL has of the following, the same at all nodes
+access.key               the key that encrypts passwords for TubeMQ's signatures
+delegation-tokens.key    the key that Kafka's delegation tokens are made with
+tls/node.pem, node.key   the certificate by which the node logs in at `listen.internal`
 """
 
 from __future__ import annotations
@@ -35,6 +42,21 @@ class SecureFiles(msgspec.Struct, frozen=True):
         return self.data / "access.token-key"
 
     @property
+    def signing_key(self) -> Path:
+        """The key that encrypts passwords for TubeMQ's signatures."""
+        return self.data / "access.key"
+
+    @property
+    def delegation_key(self) -> Path:
+        """The key that delegation tokens are made with."""
+        return self.data / "delegation-tokens.key"
+
+    @property
+    def cluster_secret(self) -> Path:
+        """The key of the secrets that the nodes of a cluster share."""
+        return self.data / "cluster.secret"
+
+    @property
     def audit_log(self) -> Path:
         """The audit log."""
         return self.data / "audit.log"
@@ -63,6 +85,11 @@ class SecureFiles(msgspec.Struct, frozen=True):
     def is_secured(self) -> bool:
         """Whether the directory was secured."""
         return self.settings.exists()
+
+
+def node_name(node_id: int) -> str:
+    """Return the name in the certificate of a node of a cluster."""
+    return f"node-{node_id}"
 
 
 def create_private(path: Path, content: bytes) -> bytes:

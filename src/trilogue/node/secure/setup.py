@@ -27,7 +27,11 @@ from trilogue.node.addresses import (
 )
 from trilogue.node.errors import StartError
 from trilogue.node.offline_access import OfflineAccess, open_offline_access
-from trilogue.node.secure.certificates import AuthorityExpired, renew_certificates
+from trilogue.node.secure.certificates import (
+    AuthorityExpired,
+    renew_certificates,
+    renew_node_certificate,
+)
 from trilogue.node.secure.clients import ClientAddresses, write_clients
 from trilogue.node.secure.files import SECURED_MARK, SecureFiles, write_private
 from trilogue.node.settings.table import BY_KEY, Settings
@@ -42,6 +46,7 @@ LISTENERS: Mapping[str, tuple[str, str]] = {
     "http": ("https", "localhost:8443"),
 }
 """The listener with TLS in place of each plain one, and its address."""
+NO_MORE: Mapping[str, str] = {}
 IN_CLEAR: Mapping[str, str] = {
     "tubemq-master": "localhost:8715",
     "tubemq-broker": "localhost:8123",
@@ -59,21 +64,47 @@ def secure_directory(settings: Settings) -> Iterator[str]:
         files.data.mkdir(mode=0o700, parents=True, exist_ok=True)
         asyncio.run(_make_administrator(settings, files))
         if not files.token_key.exists():
-            write_private(files.token_key, secrets.token_urlsafe(TOKEN_KEY_BYTES).encode())
-        write_private(files.settings, _settings_text(files).encode())
+            write_private(files.token_key, make_token_key())
+        write_private(files.settings, settings_text(files).encode())
     except OSError as error:
         raise StartError(f"--secure: {error.strerror}: {error.filename}") from error
+    yield from report_secured(files)
+
+
+def make_password() -> bytes:
+    """Return the content of a new file of a password."""
+    return secrets.token_urlsafe(PASSWORD_BYTES).encode() + b"\n"
+
+
+def make_token_key() -> bytes:
+    """Return a new key of tokens."""
+    return secrets.token_urlsafe(TOKEN_KEY_BYTES).encode()
+
+
+def report_secured(files: SecureFiles) -> Iterator[str]:
+    """Yield lines for the user: where the administrator's credentials are."""
     yield f"secured {files.data}: the administrator is User:{ADMINISTRATOR}"
     yield f"configurations of clients with its credentials are in {files.clients}"
 
 
-def renew(settings: Settings) -> None:
-    """Renew the certificates of a secured directory before its listeners open; StartError."""
+def renew(settings: Settings, node: str = "") -> None:
+    """Renew the certificates of a secured directory before its listeners open; StartError.
+
+    `node` is the name of a node of a cluster, which has a certificate of its own.
+    """
     files = SecureFiles(Path(settings.text("data")))
     if not files.is_secured:
         return
     try:
-        renew_certificates(files.tls, _names(settings), dt.datetime.now(dt.UTC))
+        if node and not (files.tls / "ca.pem").exists():
+            raise StartError(
+                f"{files.tls} has lost the authority of the cluster: remove {files.settings}, and "
+                "start with --secure"
+            )
+        now = dt.datetime.now(dt.UTC)
+        renew_certificates(files.tls, _names(settings), now)
+        if node:
+            renew_node_certificate(files.tls, node, now)
     except AuthorityExpired as error:
         raise StartError(str(error)) from error
     except OSError as error:
@@ -99,7 +130,7 @@ async def _make_administrator(settings: Settings, files: SecureFiles) -> None:
                 f"{files.password}, or delete it (`trilogue users delete {ADMINISTRATOR} --data`)"
             )
         if not files.password.exists():
-            write_private(files.password, secrets.token_urlsafe(PASSWORD_BYTES).encode() + b"\n")
+            write_private(files.password, make_password())
         password = files.password.read_bytes().strip()
         put = access.administration.set_password if known else access.administration.create_user
         await put(ADMINISTRATOR, password)
@@ -110,9 +141,9 @@ async def _mark(access: OfflineAccess) -> None:
     await access.write_ops([PutSetting(SECURED_MARK, "1")])
 
 
-def _settings_text(files: SecureFiles) -> str:
-    """Return secure.toml; relative paths are in the data directory."""
-    values = {
+def settings_text(files: SecureFiles, more: Mapping[str, str] = NO_MORE) -> str:
+    """Return secure.toml, with more settings; relative paths are in the data directory."""
+    values: dict[str, bool | str] = {
         "access.authenticate": True,
         "access.authorize": True,
         "access.super-users": f"User:{ADMINISTRATOR}",
@@ -120,6 +151,7 @@ def _settings_text(files: SecureFiles) -> str:
         "access.audit-log": files.audit_log.name,
         "tls.certificate": f"{files.tls.name}/server.pem",
         "tls.key": f"{files.tls.name}/server.key",
+        **more,
     }
     lines = [
         "# Written by `trilogue serve --secure`; each start on this directory obeys it.",

@@ -4,27 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trilogue.node.errors import WRONG_SETTING, StartError
-from trilogue.node.secure.files import SECURED_MARK, SecureFiles
+from trilogue.node.secure.files import SECURED_MARK, SecureFiles, node_name
 from trilogue.node.settings.table import Settings
 
+if TYPE_CHECKING:
+    from trilogue.node.storage import NodePlace
 
-def prepare_secured(settings: Settings, stored: Mapping[str, str], *, renews: bool) -> None:
-    """Check the settings against the mark in meta, and renew certificates; StartError.
 
-    One of the nodes of a directory `renews` them.
-    """
+def prepare_secured(settings: Settings, stored: Mapping[str, str], place: NodePlace) -> None:
+    """Check the settings against the mark in meta, and renew certificates; StartError."""
     check_secured(settings, stored)
-    if renews and _is_secured(settings):
+    if _keeps_files(settings, place):
         from trilogue.node.secure.setup import renew
 
-        renew(settings)
+        renew(settings, "" if place.cluster is None else node_name(place.node_id))
 
 
-def finish_secured(settings: Settings, bound: Mapping[str, str]) -> None:
+def finish_secured(settings: Settings, bound: Mapping[str, str], place: NodePlace) -> None:
     """Write the configurations of clients for the listeners that are open; StartError."""
-    if _is_secured(settings):
+    if _keeps_files(settings, place):
         from trilogue.node.secure.setup import refresh_clients
 
         try:
@@ -40,11 +41,23 @@ def check_secured(settings: Settings, stored: Mapping[str, str]) -> None:
     for key in ("access.authenticate", "access.authorize"):
         if not settings.switch(key):
             raise StartError(
-                f"{settings.text('data')} was secured, and {key} is off "
-                f"({settings.origin(key)}): leave secure.toml in place, or set --insecure",
+                f"{_subject(settings)} was secured, and {key} is off "
+                f"({settings.origin(key)}): {_advice(settings)}, or set --insecure",
                 WRONG_SETTING,
             )
 
 
-def _is_secured(settings: Settings) -> bool:
-    return SecureFiles(Path(settings.text("data"))).is_secured
+def _keeps_files(settings: Settings, place: NodePlace) -> bool:
+    """Whether the directory is secured, and this node is the one that keeps its files."""
+    keeps = place.is_first or place.cluster is not None
+    return keeps and SecureFiles(Path(settings.text("data"))).is_secured
+
+
+def _subject(settings: Settings) -> str:
+    return "the cluster" if settings.text("cluster.url") else settings.text("data")
+
+
+def _advice(settings: Settings) -> str:
+    if settings.text("cluster.url"):
+        return "start each node with --secure"
+    return "leave secure.toml in place"

@@ -52,8 +52,12 @@ def load_settings(
     config_file: Path | None = None,
     assignments: Iterable[str] = (),
     flags: Iterable[tuple[str, str, str]] = (),
+    is_complete: bool = True,
 ) -> Settings:
-    """Join all sources; `flags` are (key, value, origin). SettingsError for an invalid one."""
+    """Join all sources; `flags` are (key, value, origin). SettingsError for an invalid one.
+
+    Values are not checked together if they are not complete: `--secure` adds `secure.toml`.
+    """
     defaults = {row.key: _default(row, environment) for row in TABLE}
     file: dict[str, SettingValue] = {}
     variables: dict[str, SettingValue] = {}
@@ -80,7 +84,8 @@ def load_settings(
     directory = _directory_settings(Path(str(data.value)))
     layers = (*stronger, ("directory", directory), ("default", defaults))
     settings = Settings({row.key: list_values(row.key, layers)[0][1] for row in TABLE})
-    check_together(settings)
+    if is_complete:
+        check_together(settings)
     return settings
 
 
