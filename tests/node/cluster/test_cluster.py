@@ -219,10 +219,9 @@ def test_wrong_nodes_folders_and_databases_are_named_and_change_nothing(
     [
         ["--cluster", "mysql://somewhere/else"],
         ["--cluster", "postgresql://localhost/x", "--nodes", "2"],
-        ["--cluster", "postgresql://localhost/x", "--secure"],
         ["--cluster", "postgresql://localhost/x", "--node", "0"],
     ],
-    ids=["not PostgreSQL", "several nodes", "secure", "node 0"],
+    ids=["not PostgreSQL", "several nodes", "node 0"],
 )
 def test_settings_that_cannot_be_are_refused(tmp_path: Path, arguments: list[str]):
     done = run_trilogue("serve", "--data", str(tmp_path / "data"), *arguments)
