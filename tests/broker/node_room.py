@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -10,6 +11,7 @@ from tests.broker.fakes import FakeTimers
 from tests.fakes import FakeFileSystem, FakeLoop
 from trilogue.broker.broker import Broker
 from trilogue.broker.facts import SnapshotRow
+from trilogue.broker.internal.records import InternalRecords
 from trilogue.broker.names import parse_kafka
 from trilogue.broker.topics.partition import Partition
 from trilogue.entry.walk import read_header
@@ -47,7 +49,10 @@ LIMITS = LogLimits(
 class Node:
     """What a node does with broker, log and meta, without a loop or a process."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(
+        self, seed: int, load_internal_records: Callable[[], InternalRecords] | None = None
+    ) -> None:
+        self.load_internal_records = load_internal_records
         self.random = Random(seed)
         self.fs = FakeFileSystem()
         self.meta = MemoryMeta(b"a cluster's id 1", 1, 0)
@@ -65,6 +70,7 @@ class Node:
             now_ms=self.loop.now_ms,
             new_topic_id=lambda: next(topic_ids).to_bytes(16, "big"),
             new_member_suffix=str,
+            load_internal_records=self.load_internal_records,
         )
         self.broker.restore_snapshot(self.meta.snapshots())
         self.log = Log.open(

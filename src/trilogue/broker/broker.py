@@ -67,6 +67,8 @@ from trilogue.broker.groups.share.records import is_share_group
 from trilogue.broker.groups.share.registry import ShareGroupRegistry
 from trilogue.broker.groups.streams.records import is_streams_group
 from trilogue.broker.groups.streams.registry import StreamsGroupRegistry
+from trilogue.broker.internal.records import InternalRecords
+from trilogue.broker.internal.state_topics import StateTopics
 from trilogue.broker.names import TopicName
 from trilogue.broker.non_persistent import topics as non_persistent_topics
 from trilogue.broker.non_persistent.topics import NonPersistentTopics
@@ -124,6 +126,7 @@ class Broker:
         new_member_suffix: Callable[[], str],
         decode_subscription: DecodeSubscription = no_subscription,
         assignment_codec: AssignmentCodec = NO_CODEC,
+        load_internal_records: Callable[[], InternalRecords] | None = None,
         settings: BrokerSettings | None = None,
     ) -> None:
         settings = settings or BrokerSettings()
@@ -177,6 +180,7 @@ class Broker:
         self._make_groups(
             settings, timers, new_member_suffix, decode_subscription, assignment_codec
         )
+        self.state_topics = self._make_state_topics(load_internal_records)
         self._setting_stores = self._map_setting_stores()
 
     def _make_transactions(
@@ -270,6 +274,21 @@ class Broker:
         )
         self.group_expiry = GroupExpiry(self.groups, offsets, self.cluster, self._remove)
 
+    def _make_state_topics(
+        self, load_records: Callable[[], InternalRecords] | None
+    ) -> StateTopics | None:
+        """Return the writer of internal topics; None without a codec of their records."""
+        if load_records is None:
+            return None
+        return StateTopics(
+            self.cluster,
+            self._now_ms,
+            load_records,
+            offsets=self.committed_offsets,
+            groups=self.groups,
+            transactions=self.transactions.table,
+        )
+
     def attach(self, logs: PartitionLogs, journal: FactJournal) -> None:
         """Begin to serve, from a log that has recovered."""
         self.cluster.attach(logs)
@@ -282,6 +301,8 @@ class Broker:
         self.transactions.attach(journal)
         self.producers.deduplication.retain_only(self._deduplicates)
         self.cluster.listeners.append(self._policies_changed)
+        if self.state_topics is not None:
+            self.state_topics.attach(journal)
 
     def _restore_members(self, journal: FactJournal) -> None:
         """Let groups go on with their members, whose sessions begin now."""

@@ -55,6 +55,10 @@ class InvalidName(BrokerError):
     """A name that no topic can have."""
 
 
+class InternalTopicWrite(InvalidName):
+    """The topic is the broker's own: clients read it, and cannot append to it."""
+
+
 class InvalidPartitions(BrokerError):
     """A number of partitions that is not possible."""
 

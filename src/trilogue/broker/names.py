@@ -82,6 +82,12 @@ class TopicName(NamedTuple):
         return NamespaceName(self.tenant, self.namespace)
 
 
+# Topics that the broker itself writes (broker/internal).
+OFFSETS_TOPIC = TopicName(DEFAULT_TENANT, DEFAULT_NAMESPACE, "__consumer_offsets")
+TRANSACTIONS_TOPIC = TopicName(DEFAULT_TENANT, DEFAULT_NAMESPACE, "__transaction_state")
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
+
+
 class NamespaceName(NamedTuple):
     """A tenant and one of its namespaces; the cluster of an old name is part of the latter."""
 

@@ -55,6 +55,7 @@ from trilogue.node.settings.objects import reach_of
 from trilogue.node.settings.table import Settings
 
 if TYPE_CHECKING:
+    from trilogue.broker.internal.records import InternalRecords
     from trilogue.node.cluster.shared_committer import SharedCommitter
 
 log = logging.getLogger(__name__)
@@ -336,8 +337,15 @@ def _broker(
         new_member_suffix=new_member_suffix,
         decode_subscription=read_subscription,
         assignment_codec=CLASSIC_ASSIGNMENTS,
+        load_internal_records=_load_internal_records,
         settings=broker_settings(settings),
     )
+
+
+def _load_internal_records() -> InternalRecords:
+    from trilogue.gateway.kafka.groups.internal_records import KafkaInternalRecords
+
+    return KafkaInternalRecords()
 
 
 def give_up_reserve(fs: OsFileSystem, directory: DataDirectory) -> None:

@@ -6,6 +6,9 @@ DESCRIBE_SETTINGS. WRITE on any topic permits idempotent producers (KIP-679). Su
 everything, and the administrators of a tenant everything within it: these are the admin roles of
 Pulsar's tenants, which no list has. Where `allow_without_acl` is set, everyone may do everything
 with a resource that no ACL is about (Kafka's allow.everyone.if.no.acl.found).
+
+The broker's internal topics show every group and transactional id: to READ one needs a permission
+to DESCRIBE the cluster, too, as to list all groups does.
 """
 
 from __future__ import annotations
@@ -14,7 +17,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import chain
 
 from trilogue.broker.access.acls import ANY_HOST, ANY_NAME, ANY_USER, Acl, AclStore, Pattern
-from trilogue.broker.access.authorizer import Operation, Principal, Resource, ResourceKind
+from trilogue.broker.access.authorizer import (
+    CLUSTER,
+    Operation,
+    Principal,
+    Resource,
+    ResourceKind,
+)
+from trilogue.broker.names import INTERNAL_TOPICS
 
 # What else permits an operation.
 IMPLIED_BY: dict[Operation, frozenset[Operation]] = {
@@ -28,6 +38,7 @@ _PERMITTING = {
     for operation in Operation
 }
 _FORBIDDING = {operation: frozenset({operation, Operation.ALL}) for operation in Operation}
+_OF_ALL_GROUPS = frozenset(map(str, INTERNAL_TOPICS))  # topics with the state of every group
 _BY_TENANT = {ResourceKind.TOPIC, ResourceKind.NAMESPACE}
 
 
@@ -66,6 +77,13 @@ class AclAuthorizer:
         if principal in self.super_users:
             return True
         kind, name = resource
+        if (
+            name in _OF_ALL_GROUPS
+            and kind is ResourceKind.TOPIC
+            and operation is Operation.READ
+            and not self.allowed(principal, Operation.DESCRIBE, CLUSTER, host)
+        ):
+            return False
         found = self._find(kind, name)
         if self._allow_without_acl:
             first = next(found, None)

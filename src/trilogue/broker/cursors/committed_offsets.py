@@ -10,7 +10,7 @@ An offset comes into being with its first commit and holds back no retention.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -49,6 +49,11 @@ MOVES_IN_FACT: Final = 200  # with the longest metadata below the size of a fact
 REMOVALS_IN_FACT: Final = 10_000  # ids of 8 bytes, likewise
 
 
+# Called before the fact of a Kafka group's moves, or of a removal (all: None); may refuse it.
+OnMoves = Callable[[str, Iterable[tuple[int, CommittedOffset]]], None]
+OnRemoval = Callable[[str, Collection[int] | None], None]
+
+
 class OffsetLimits(msgspec.Struct, frozen=True):
     """Bounds on what clients may store."""
 
@@ -63,6 +68,8 @@ class CommittedOffsets:
         self, partition_exists: Callable[[int], bool], limits: OffsetLimits | None = None
     ) -> None:
         self.limits = limits or OffsetLimits()
+        self.on_moves: OnMoves = lambda _, __: None
+        self.on_removal: OnRemoval = lambda _, __: None
         self._store: PositionStore[CommittedOffset] = PositionStore(
             partition_exists, row_key=_row_key, encode_row=_encode_row
         )
@@ -118,6 +125,9 @@ class CommittedOffsets:
             CursorMoves(protocol, name, now_ms, moves[first : first + MOVES_IN_FACT], retention_ms)
             for first in range(0, len(moves), MOVES_IN_FACT)
         ]
+        if protocol is Protocol.KAFKA:
+            for part in parts:
+                self.on_moves(name, _offsets(part))
         return self._store.write(
             [
                 Fact(FactKind.CURSOR_MOVE, encode_moves(part), partial(self._apply, part))
@@ -140,6 +150,8 @@ class CommittedOffsets:
                 CursorRemoval(protocol, name, ids[first : first + REMOVALS_IN_FACT])
                 for first in range(0, len(ids), REMOVALS_IN_FACT)
             ]
+        if protocol is Protocol.KAFKA:
+            self.on_removal(name, partition_ids)
         remove = self._store.remove
         return self._store.write(
             [

@@ -75,6 +75,8 @@ class GroupRegistry:
         self.initial_delays = InitialDelays()
         self.memory = GroupMemory()
         self.has_positions = has_positions
+        # Called with a classic group that has other members now, or with None: it was removed.
+        self.on_members: Callable[[str, ClassicGroup | None], None] = lambda _, __: None
         self._groups: dict[str, Group] = {}
         self._idle: OrderedDict[str, Group] = OrderedDict()
 
@@ -146,6 +148,8 @@ class GroupRegistry:
         self._idle[group.name] = group
         self.membership.forget(group.name)
         self.records.mark_empty(group.name, group.type, group.protocol_type)
+        if isinstance(group, ClassicGroup):
+            self.on_members(group.name, group)
 
     def on_occupied(self, group: Group) -> None:
         """Hear that a group has a member, again or still."""
@@ -158,6 +162,7 @@ class GroupRegistry:
         self._idle.pop(name, None)
         self.records.forget(name)
         self.membership.forget(name)
+        self.on_members(name, None)
         if group is not None:
             group.forget()
 
@@ -273,6 +278,7 @@ class GroupRegistry:
         )
         rows = {member.member_id: encode_member(member) for member in members}
         self.membership.store_all(group.name, {**rows, GROUP: encode_group(row)})
+        self.on_members(group.name, group)
 
     def _on_departed(self, group: ClassicGroup, member_id: str) -> None:
         self.membership.store(group.name, {member_id: None})

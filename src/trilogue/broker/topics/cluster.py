@@ -29,7 +29,7 @@ from trilogue.broker.errors import (
     UnknownTopicId,
 )
 from trilogue.broker.metadata_change import MetadataChange
-from trilogue.broker.names import NamespaceName, TopicName
+from trilogue.broker.names import INTERNAL_TOPICS, NamespaceName, TopicName
 from trilogue.broker.producers.idempotence import Producers
 from trilogue.broker.promise import Promise
 from trilogue.broker.settings.topic_settings import (
@@ -48,7 +48,7 @@ from trilogue.broker.topics.creation import (
 from trilogue.broker.topics.ownership import Ownership
 from trilogue.broker.topics.partition import Partition
 from trilogue.broker.topics.policies import DEFAULT_POLICIES, Policies, terminated_partitions
-from trilogue.broker.topics.topic import Topic
+from trilogue.broker.topics.topic import INTERNAL_PARTITIONS, Topic
 from trilogue.log.partition_log import PartitionLog
 from trilogue.meta.operations import (
     DeleteTopic,
@@ -96,6 +96,7 @@ class TopicEvent(Enum):
 
 
 TopicListener = Callable[[TopicEvent, Topic], None]
+RemovalSteps = Callable[[Topic], Iterator[None]]  # while positions of its partitions are known
 DeletionOps = Callable[[Topic], Sequence[Op]]  # rows of meta that are deleted with a topic
 
 
@@ -115,6 +116,7 @@ class Cluster:
         policies: Callable[[TopicName, Mapping[str, str]], Policies] | None = None,
     ) -> None:
         self.deletion_ops: list[DeletionOps] = []
+        self.removal_steps: list[RemovalSteps] = []
         self.listeners: list[TopicListener] = []  # called after the change, in order
         self._policies = policies or (lambda _name, _settings: DEFAULT_POLICIES)
         self.cluster_id = state.cluster_id
@@ -180,6 +182,11 @@ class Cluster:
         if found is None:
             raise UnknownTopicId("no topic has this id")
         return found
+
+    def topic_of(self, partition_id: int) -> Topic | None:
+        """Return the topic of a partition, also of another node's, or None."""
+        row = self._meta.partitions.get(partition_id)
+        return None if row is None else self._by_id.get(row.topic_id)
 
     def has_partition(self, partition_id: int) -> bool:
         """Whether a partition exists, in some topic."""
@@ -264,6 +271,10 @@ class Cluster:
         """Return the topic as it would be created, or refuse it with a BrokerError."""
         if name in self._topics or name in self._creating:
             raise TopicExists("the name is taken")
+        if name in INTERNAL_TOPICS:  # whatever its client wishes
+            count = max(INTERNAL_PARTITIONS, self.ownership.slot_count)
+            partition_count, assignment, partitioned = count, None, True
+            settings = {"cleanup.policy": "compact"}
         if assignment:
             if (partition_count, replication_factor) != (DEFAULT, DEFAULT):
                 raise InvalidRequest("an assignment comes without numbers of partitions and copies")
@@ -551,6 +562,7 @@ class Cluster:
         policies = self._policies(topic.name, topic.settings)
         over = terminated_partitions(topic.settings)
         for index, partition in enumerate(topic.partitions):
+            partition.internal = topic.is_internal
             partition.policies = policies
             partition.terminated = index in over
 
@@ -584,6 +596,8 @@ class Cluster:
     def _clean_up(self, topic: Topic) -> Iterator[None]:
         """Release what belonged to a deleted topic; another may have its name by now."""
         assert self._logs is not None, "no log yet"
+        for list_steps in self.removal_steps:
+            yield from list_steps(topic)
         forgetting = self._forget(topic.row.partitions)
         next(forgetting, None)
         self._notify(TopicEvent.DELETED, topic)

@@ -80,6 +80,10 @@ class Ownership:
         """Whether this node serves a partition."""
         return self.partition_owner(partition_id) == self._state.node_id
 
+    def partition_slot(self, partition_id: int) -> int:
+        """Return the slot of a partition."""
+        return self._slot(partition_id)
+
     def owns_new_topic(self, topic_id: bytes) -> bool:
         """Whether this node will serve the first partition of a topic with this id."""
         return self._state.owns(partition_slot(topic_id, 0, len(self._state.slots)))

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from trilogue.broker.errors import (
     BrokerError,
+    InternalTopicWrite,
     InvalidTransactionState,
     PolicyViolation,
     StaleEpoch,
@@ -67,6 +68,7 @@ class Partition:
 
     __slots__ = (
         "_deleted",
+        "_internal",
         "_policies",
         "_terminated",
         "acks_from_memory",
@@ -88,6 +90,7 @@ class Partition:
         self.producers = producers
         self._deleted = False
         self._terminated = False
+        self._internal = False
         self._policies = DEFAULT_POLICIES
         self.rates: PartitionRates | None = None  # None: no policy limits them
         self.apply_settings(settings)
@@ -97,7 +100,7 @@ class Partition:
         self.settings = settings
         self.message_size_max = settings.message_size_max
         self.stamps = settings.log_append_time
-        self.needs_validation = needs_validation(settings)
+        self.needs_validation = needs_validation(settings) and not self._internal
         self.acks_from_memory = self.log.acks_from_memory = settings.acks_from_memory
         self._update_plain_size()
 
@@ -113,8 +116,7 @@ class Partition:
             or self.acks_from_memory
             or policies.encryption_required
             or self.rates is not None
-            or self._deleted
-            or self._terminated
+            or self.is_closed
         ):
             size_max = -1
         self.plain.size_max = size_max
@@ -138,6 +140,22 @@ class Partition:
     def terminated(self, terminated: bool) -> None:
         self._terminated = terminated
         self._update_plain_size()
+
+    @property
+    def internal(self) -> bool:
+        """Whether it is of a topic of the broker itself: clients cannot append to it."""
+        return self._internal
+
+    @internal.setter
+    def internal(self, internal: bool) -> None:
+        if internal != self._internal:
+            self._internal = internal
+            self.apply_settings(self.settings)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether no client can append to it."""
+        return self._deleted or self._terminated or self._internal
 
     @property
     def policies(self) -> Policies:
@@ -198,7 +216,7 @@ class Partition:
             except EntryError as error:
                 raise convert_entry_error(error, records) from error
         refused = 0 if in_transaction else TRANSACTIONAL
-        if self._deleted or self._terminated or header.attributes & refused:
+        if self.is_closed or header.attributes & refused:
             raise self._closed()
         self._check_policies(len(records), encrypted=False)
         idempotent = header.producer_id >= 0
@@ -279,7 +297,7 @@ class Partition:
         `append`.
         """
         refused = 0 if in_transaction else TRANSACTIONAL
-        if self._deleted or self._terminated or header.attributes & refused:
+        if self.is_closed or header.attributes & refused:
             raise self._closed()
         if self.needs_validation:
             check_time(header, self.settings, now_ms)
@@ -332,6 +350,8 @@ class Partition:
             return UnknownTopic("the topic was deleted")
         if self.terminated:
             return TopicTerminated("the topic was terminated")
+        if self._internal:
+            return InternalTopicWrite("Cannot append to an internal topic.")
         return InvalidTransactionState("a transactional entry outside of a transaction")
 
 

@@ -31,6 +31,7 @@ class RemotePartition(Partition):
         self.producers = producers
         self._deleted = False
         self._terminated = False
+        self._internal = False
         self._policies = DEFAULT_POLICIES
         self.rates = None
         self.apply_settings(settings)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from typing import Final
+
 import msgspec
 
 from trilogue.broker.errors import UnknownTopic
-from trilogue.broker.names import TopicName
+from trilogue.broker.names import INTERNAL_TOPICS, TopicName
 from trilogue.broker.topics.partition import Partition
 from trilogue.meta.operations import TopicRow
+
+INTERNAL_PARTITIONS: Final = 50  # of an internal topic, as in Kafka; one per slot if these are more
 
 
 class Topic(msgspec.Struct, frozen=True, eq=False):
@@ -28,6 +33,11 @@ class Topic(msgspec.Struct, frozen=True, eq=False):
         return self.row.partitioned
 
     @property
+    def is_internal(self) -> bool:
+        """Whether the broker itself writes it, and its clients read it only."""
+        return self.name in INTERNAL_TOPICS and len(self.row.partitions) >= INTERNAL_PARTITIONS
+
+    @property
     def local_partitions(self) -> list[Partition]:
         """The partitions that this node owns, in order."""
         return [each for each in self.partitions if not each.is_remote]
@@ -36,6 +46,12 @@ class Topic(msgspec.Struct, frozen=True, eq=False):
     def settings(self) -> dict[str, str]:
         """The overrides, as stored."""
         return self.row.settings
+
+    def number_of(self, partition_id: int) -> int:
+        """Return the number of one of its partitions."""
+        ids = self.row.partitions
+        found = bisect_left(ids, partition_id)  # in order, unless another node has added some
+        return found if ids[found : found + 1] == (partition_id,) else ids.index(partition_id)
 
     def partition(self, index: int) -> Partition:
         """Return one partition by its number; UnknownTopic."""

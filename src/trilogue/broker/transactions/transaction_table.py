@@ -31,6 +31,8 @@ class TransactionTable:
 
     def __init__(self) -> None:
         self.pending_acks = PendingAcks()
+        # Called with an id whose state changes, or with None: it was removed.
+        self.on_change: Callable[[str, Transaction | None], None] = lambda _, __: None
         self._journal: FactJournal
         self._transactions: dict[str, Transaction] = {}
         self._by_group: dict[str, dict[str, None]] = {}  # ids whose transactions have the group
@@ -80,6 +82,7 @@ class TransactionTable:
     def remove(self, name: str) -> None:
         """Remove an id, also from the next snapshot."""
         self._drop(name)
+        self.on_change(name, None)
         self._dirty[name] = None
 
     def join_groups(self, name: str, groups: Iterable[str]) -> None:
@@ -124,6 +127,7 @@ class TransactionTable:
         """Move the durable state to this one when the journal has committed."""
         row, contained, change = transaction.row, transaction.contained, transaction.changes
         transaction.unsaved += 1
+        self.on_change(row.transactional_id, transaction)
 
         def committed(problem: BaseException | None) -> None:
             if problem is None:

@@ -20,7 +20,13 @@ from typing import Any
 
 from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.broker.errors import BrokerError, InvalidName
-from trilogue.broker.names import TopicName, format_kafka, is_kafka_name, parse_kafka
+from trilogue.broker.names import (
+    INTERNAL_TOPICS,
+    TopicName,
+    format_kafka,
+    is_kafka_name,
+    parse_kafka,
+)
 from trilogue.broker.promise import Promise
 from trilogue.broker.topics.topic import Topic
 from trilogue.gateway.kafka.authorized_operations import NOT_REQUESTED, authorized_operations
@@ -42,6 +48,7 @@ from trilogue.wire.kafka.metadata.metadata import (
     MetadataResponseTopic,
 )
 
+INTERNAL_NAMES = frozenset(map(format_kafka, INTERNAL_TOPICS))
 AUTO_CREATE_TIMEOUT_S = 10.0
 CLUSTER_OPERATIONS = (8, 10)
 TOPICS_PER_STEP = 500  # 1 ms
@@ -77,8 +84,6 @@ def _describe(
             if context.is_allowed(topic.name) and is_kafka_name(topic.name)
         ]
         return begin_steps(_describe_all(context, request, topics))
-    if not request.allow_auto_topic_creation or not context.gateway.settings.auto_create_topics:
-        return _start_steps(context, request, {})
     missing = _find_missing(context, request)
     if not missing:
         return _start_steps(context, request, {})
@@ -86,17 +91,29 @@ def _describe(
 
 
 def _find_missing(context: RequestContext, request: MetadataRequest) -> dict[str, TopicName]:
-    """Return the missing topics that may be created, up to the limit of one request."""
+    """Return the missing topics that may be created, up to the limit of one request.
+
+    An internal topic is created for each client that may read it.
+    """
+    creates = request.allow_auto_topic_creation and context.gateway.settings.auto_create_topics
     found: dict[str, TopicName] = {}
     for each in request.topics or ():
         if each.name is None or each.topic_id != ZERO_UUID:
+            continue
+        if not creates and each.name not in INTERNAL_NAMES:
             continue
         try:
             name = parse_kafka(each.name)
         except InvalidName:
             continue
-        if (
-            context.broker.cluster.find_topic(name) is None
+        if name in INTERNAL_TOPICS:
+            if context.broker.cluster.find_topic(name) is None and context.is_allowed_to(
+                Operation.READ, ResourceKind.TOPIC, name
+            ):
+                found[each.name] = name
+        elif (
+            creates
+            and context.broker.cluster.find_topic(name) is None
             and context.broker.namespaces.namespace_policies(
                 name.namespace_name
             ).auto_creation.allowed
@@ -237,6 +254,7 @@ def _describe_topic(context: RequestContext, topic: Topic, spelled: str) -> Meta
     return MetadataResponseTopic(
         name=spelled,
         topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
         partitions=[
             MetadataResponsePartition(
                 partition_index=index,

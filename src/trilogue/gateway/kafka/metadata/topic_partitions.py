@@ -139,6 +139,7 @@ def _page(
         goes_on = cursor is not None and cursor.topic_name == each.spelled
         first = cursor.partition_index if cursor is not None and goes_on else 0
         answer.topic_id = each.topic.topic_id
+        answer.is_internal = each.topic.is_internal
         answer.partitions = _partitions(context, each.topic, first, first + room)
         room -= len(answer.partitions)
         if first + len(answer.partitions) < len(each.topic.partitions):

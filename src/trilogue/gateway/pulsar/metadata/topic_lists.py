@@ -210,6 +210,8 @@ def _list_non_persistent(
 
 
 def _is_visible(connection: PulsarConnection, topic: Topic, pattern: TopicPattern | None) -> bool:
-    return connection.can_see(Operation.DESCRIBE, ResourceKind.TOPIC, topic.name) and (
-        pattern is None or pattern.matches(str(topic.name))
+    return (
+        not topic.is_internal
+        and connection.can_see(Operation.DESCRIBE, ResourceKind.TOPIC, topic.name)
+        and (pattern is None or pattern.matches(str(topic.name)))
     )

@@ -1,0 +1,1 @@
+"""Topics that the broker itself writes: `__consumer_offsets` and `__transaction_state`."""
