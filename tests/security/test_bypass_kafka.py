@@ -6,6 +6,7 @@ must be answered with an authorization error or show nothing, and change nothing
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,8 +15,10 @@ import pytest
 from tests.gateway.kafka.rig import Rig, batch, settle
 from tests.gateway.loop import on_loop
 from tests.security.bypass import ORDERS, SECRET, NoAcls, describe_state
-from trilogue.broker.access.authorizer import Principal
+from trilogue.broker.access.authorizer import Operation, Principal, Resource, ResourceKind
 from trilogue.broker.access.delegation_tokens import DelegationTokenLimits
+from trilogue.broker.facts import DEFAULT_RETENTION, CursorMove, Protocol
+from trilogue.broker.names import parse_kafka
 from trilogue.gateway.kafka import apis
 from trilogue.gateway.listener_security import ListenerSecurity
 from trilogue.wire.kafka.codec.schema import Field, Wire, table
@@ -55,6 +58,17 @@ OPEN = {
     71: "telemetry: no metrics are requested",
     72: "telemetry: no metrics are requested",
 }
+ON_THE_CLUSTER = {
+    27: "WriteTxnMarkers: rights on the cluster are enough",
+    34: "AlterReplicaLogDirs: as 27",
+    35: "DescribeLogDirs: as 27",
+    43: "ElectLeaders: as 27",
+    45: "AlterPartitionReassignments: as 27",
+    46: "ListPartitionReassignments: as 27",
+    71: "telemetry: each answer has another id",
+}
+PARTITION_FIELDS = {"partition", "partition_index", "index"}
+PARTITIONS_FIELDS = {"partitions", "partition_indexes", "partition_ids"}
 LISTS = {3, 16, 35, 60, 66, 69, 74}  # may also answer with an empty list instead of an error
 GROUP_FIELDS = {"group_id", "groups_names", "groups", "coordinator_keys", "key"}
 TOPIC_FIELDS = {"name", "topic", "topics", "topic_names", "resource_name", "subscribed_topic_names"}
@@ -194,6 +208,91 @@ async def test_a_request_without_rights_gets_and_changes_nothing(spec, version, 
             return
         assert codes & DENIED, (codes, response)
         assert rig.rules.asked
+
+
+class TopicsDenied(NoAcls):
+    """Everything is allowed but what is done with topics."""
+
+    def allowed(
+        self, principal: Principal, operation: Operation, resource: Resource, host: str = ""
+    ) -> bool:
+        if resource.kind not in {ResourceKind.TOPIC, ResourceKind.NAMESPACE}:
+            return True
+        return super().allowed(principal, operation, resource, host)
+
+
+class Answers(Denying):
+    """The same cluster; `positions` of the group are committed, and can be compared."""
+
+    async def prepare(self) -> bytes:
+        topic_id = await super().prepare()
+        partition = self.broker.cluster.topic(parse_kafka("orders")).partitions[0]
+        move = CursorMove(partition.partition_id, 4_711, -1, "a secret position")
+        commit = self.broker.commit
+        commit(Protocol.KAFKA, GROUP, [move], at_ms=None, retention_ms=DEFAULT_RETENTION)
+        await settle()
+        return topic_id
+
+    async def answer(
+        self, spec: Any, version: int, name: str, index: int = 0
+    ) -> tuple[list[int], str]:
+        """Return the error codes of an answer, and all of it, without the name."""
+        request = fill(spec.request, version, name, bytes(16))
+        set_partition(request, index)
+        peer = self.peer()
+        peer.send(request, version)
+        await peer.wait()
+        await settle()
+        if peer.is_cut:
+            return [], "closed"
+        response = peer.answer()
+        shown = re.sub(r"<memory at \w+>", "", bytes_of(response))
+        return list(codes_of(response)), shown.replace(name, "NAME")
+
+
+def set_partition(message: Any, index: int) -> None:
+    """Name another partition wherever a message names one."""
+    if isinstance(message, list):
+        for each in message:
+            set_partition(each, index)
+    elif hasattr(type(message), "__wire_table__"):
+        for field in table(type(message)).fields:
+            value = getattr(message, field.name)
+            if field.name in PARTITION_FIELDS:
+                setattr(message, field.name, index)
+            elif field.name in PARTITIONS_FIELDS and value and isinstance(value[0], int):
+                setattr(message, field.name, [index])
+            else:
+                set_partition(value, index)
+
+
+@pytest.mark.parametrize("rules", [NoAcls, TopicsDenied])
+@pytest.mark.parametrize(("spec", "version"), list(rows()))
+@on_loop
+async def test_no_answer_reveals_whether_a_topic_exists(spec, version, rules):
+    """A client without rights gets the same as for a topic that is missing."""
+    if spec.key in ON_THE_CLUSTER:
+        return
+    async with Answers() as rig:
+        await rig.prepare()
+        rig.rules = rules()
+        codes, present = await rig.answer(spec, version, "orders")
+        assert "4711" not in present
+        assert SECRET.decode() not in present
+        assert (codes, present) == await rig.answer(spec, version, "absent")
+
+
+@pytest.mark.parametrize(("spec", "version"), list(rows()))
+@on_loop
+async def test_no_answer_reveals_how_many_partitions_a_topic_has(spec, version):
+    if spec.key in ON_THE_CLUSTER:
+        return
+    async with Answers() as rig:
+        await rig.prepare()
+        rig.rules = TopicsDenied()
+        there, _ = await rig.answer(spec, version, "orders", 0)
+        beyond, _ = await rig.answer(spec, version, "orders", 977)
+        assert there == beyond
 
 
 @pytest.mark.parametrize("name", OTHERS)

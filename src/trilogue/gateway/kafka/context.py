@@ -27,11 +27,12 @@ import msgspec
 from trilogue.broker.access.authorizer import (
     Operation,
     Principal,
+    Resource,
     ResourceKind,
 )
 from trilogue.broker.access.client_access import ClientAccess
 from trilogue.broker.broker import Broker
-from trilogue.broker.errors import BrokerError
+from trilogue.broker.errors import AccessDenied, BrokerError, UnknownTopic
 from trilogue.broker.names import TopicName, parse_kafka
 from trilogue.broker.promise import Promise
 from trilogue.broker.quotas.topic_rates import ROOM_MAX, SubscriptionLimiter
@@ -293,23 +294,33 @@ class RequestContext:
 
     def find_topic(self, spelled: str) -> tuple[Topic | None, ErrorCode]:
         """Return the topic and NONE, or None and the error code for this client."""
-        try:
-            topic = self.gateway.topic(spelled)
-        except BrokerError:
-            return None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if not self.is_allowed(topic.name):
-            return None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        return topic, ErrorCode.NONE
+        return self.find_topic_for(self.operation, spelled)
 
     def find_topic_for(self, operation: Operation, spelled: str) -> tuple[Topic | None, ErrorCode]:
         """Return the same for another operation than that of the API."""
         try:
-            topic = self.gateway.topic(spelled)
+            return self.require_topic(operation, spelled), ErrorCode.NONE
+        except AccessDenied:
+            return None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
         except BrokerError:
             return None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if not self.is_allowed_to(operation, ResourceKind.TOPIC, topic.name):
-            return None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        return topic, ErrorCode.NONE
+
+    def require_topic(self, operation: Operation, spelled: str) -> Topic:
+        """Return a topic; raises InvalidName, then AccessDenied, then UnknownTopic.
+
+        In this order, so that no answer reveals whether a topic exists.
+        """
+        try:
+            topic = self.gateway.topic(spelled)
+        except UnknownTopic:
+            self._check_topic(operation, parse_kafka(spelled))
+            raise
+        self._check_topic(operation, topic.name)
+        return topic
+
+    def _check_topic(self, operation: Operation, name: TopicName) -> None:
+        if not self.is_allowed_to(operation, ResourceKind.TOPIC, name):
+            raise AccessDenied(operation, Resource(ResourceKind.TOPIC, str(name)))
 
     def find_topic_for_replica(
         self, spelled: str, *, is_follower: bool
@@ -317,11 +328,11 @@ class RequestContext:
         """Return the same; a follower has every topic at the internal listener, else none."""
         if not is_follower:
             return self.find_topic(spelled)
+        if not self.is_from_broker:
+            return None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
         topic = self.gateway.find_topic(spelled)
         if topic is None:
             return None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if not self.is_from_broker:
-            return None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return topic, ErrorCode.NONE
 
     def is_allowed(self, name: object) -> bool:

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
-from trilogue.broker.errors import BrokerError, UnknownTopicId
-from trilogue.broker.names import TopicName
+from trilogue.broker.errors import BrokerError, InvalidName, UnknownTopicId
+from trilogue.broker.names import TopicName, parse_kafka
 from trilogue.broker.topics.partition import Partition
 from trilogue.broker.topics.topic import Topic
 from trilogue.log.partition_log import PartitionLog
@@ -67,6 +67,18 @@ class FetchTopic:
             self.code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         else:
             self._known_as = self.found.name
+
+    @property
+    def checked_name(self) -> TopicName | None:
+        """The name that decides about access, also of a missing topic; None: none can have it."""
+        if self.found is not None:
+            return self.found.name
+        if self.by_id:
+            return self._known_as
+        try:
+            return parse_kafka(self.name)
+        except InvalidName:
+            return None
 
     def _unknown_id_code(self, topics: TopicLookup) -> ErrorCode:
         """Kafka's code for an id that never existed, was replaced, or was deleted."""

@@ -221,10 +221,10 @@ class FetchScan:
             partition = target.partition
         plog = target.log
         topic = target.topic
-        if partition is None or plog is None:
-            data.error_code = target.code
-        elif not (self._allowed.get(topic) or self._is_allowed(topic)):
+        if not (self._allowed.get(topic) or self._is_allowed(topic)):
             data.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif partition is None or plog is None:
+            data.error_code = target.code
         else:
             self._read(target, partition, plog, data)
             return
@@ -302,8 +302,8 @@ class FetchScan:
             target.code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def _is_allowed(self, topic: FetchTopic) -> bool:
-        assert topic.found is not None, "a partition without a topic"
-        allowed = self.is_replica or self._context.is_allowed(topic.found.name)
+        name = topic.checked_name
+        allowed = self.is_replica or name is None or self._context.is_allowed(name)
         self._allowed[topic] = allowed
         return allowed
 

@@ -442,11 +442,9 @@ def _empty_position(index: int, code: ErrorCode) -> OffsetFetchResponsePartition
 
 
 def _find_topic(context: RequestContext, name: str, topic_id: bytes, operation: Operation) -> Topic:
-    topic = (
-        context.gateway.topic_by_id(topic_id)
-        if context.version >= IDS_SINCE
-        else context.gateway.topic(name)
-    )
+    if context.version < IDS_SINCE:
+        return context.require_topic(operation, name)
+    topic = context.gateway.topic_by_id(topic_id)
     if not context.is_allowed_to(operation, ResourceKind.TOPIC, topic.name):
         raise AccessDenied(operation, Resource(ResourceKind.TOPIC, str(topic.name)))
     return topic

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from trilogue.broker.access.authorizer import Operation, ResourceKind
+from trilogue.broker.access.authorizer import Operation
 from trilogue.broker.errors import BrokerError
 from trilogue.broker.names import TopicName
 from trilogue.broker.promise import Promise
@@ -101,7 +101,7 @@ def handle_offset_delete(
 def _check_topic(
     context: RequestContext, requested: OffsetDeleteRequestTopic, named: Named
 ) -> OffsetDeleteResponseTopic:
-    topic, code = _find_topic(context, requested.name)
+    topic, code = context.find_topic_for(Operation.READ, requested.name)
     answer = OffsetDeleteResponseTopic(name=requested.name)
     for each in requested.partitions:
         outcome = OffsetDeleteResponsePartition(partition_index=each.partition_index)
@@ -113,16 +113,6 @@ def _check_topic(
         else:
             outcome.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return answer
-
-
-def _find_topic(context: RequestContext, name: str) -> tuple[Topic | None, ErrorCode]:
-    try:
-        topic = context.gateway.topic(name)
-    except BrokerError:
-        return None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if not context.is_allowed_to(Operation.READ, ResourceKind.TOPIC, topic.name):
-        return None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    return topic, ErrorCode.NONE
 
 
 def _list_removable(context: RequestContext, group: str, named: Named) -> list[int]:

@@ -221,6 +221,16 @@ def find_topic(call: RequestContext, data: TopicProduceData) -> Topic:
     return call.gateway.topic_by_id(data.topic_id)
 
 
+def _require_topic(call: RequestContext, data: TopicProduceData) -> Topic:
+    """Return the same if the client may write to it."""
+    if call.version < IDS_SINCE:
+        return call.require_topic(call.operation, data.name)
+    topic = call.gateway.topic_by_id(data.topic_id)
+    if not call.is_allowed(topic.name):
+        raise AccessDenied(call.operation, Resource(ResourceKind.TOPIC, str(topic.name)))
+    return topic
+
+
 def is_zstd(records: memoryview) -> bool:
     """Whether the header of a batch names zstd, which clients of old versions cannot read."""
     return len(records) > CODEC_AT and records[CODEC_AT] & CODEC_MASK == Codec.ZSTD
@@ -239,14 +249,13 @@ def _topic(
     found: Topic | None = None
     if not code:
         try:
-            found = find_topic(call, data)
+            found = _require_topic(call, data)
         except UnknownTopicId:
             code = ErrorCode.UNKNOWN_TOPIC_ID
+        except AccessDenied:
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         except BrokerError:  # also for an invalid topic name
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        else:
-            if not call.is_allowed(found.name):
-                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     answer = TopicProduceResponse(
         name=data.name,
         topic_id=data.topic_id,

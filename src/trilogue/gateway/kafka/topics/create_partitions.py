@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from trilogue.broker.access.authorizer import Resource
-from trilogue.broker.errors import AccessDenied, InvalidName, UnknownTopic
+from trilogue.broker.errors import InvalidName, UnknownTopic
 from trilogue.broker.metadata_change import MetadataChange
 from trilogue.broker.promise import Promise
 from trilogue.broker.topics.creation import subscribe_new_partitions
@@ -94,11 +93,9 @@ async def _add_partitions(
 def _check(context: RequestContext, requested: CreatePartitionsTopic) -> Topic:
     """Return the topic if it may grow as requested."""
     try:
-        topic = context.gateway.topic(requested.name)
+        topic = context.require_topic(context.operation, requested.name)
     except InvalidName as error:
         raise UnknownTopic("no topic can have this name") from error
-    if not context.is_allowed(topic.name):
-        raise AccessDenied(context.operation, Resource(context.kind, str(topic.name)))
     assignments = requested.assignments
     nodes = None if assignments is None else [each.broker_ids for each in assignments]
     context.broker.cluster.check_add_partitions(topic.name, requested.count, nodes)

@@ -9,8 +9,7 @@ change that exceeds the gateway's own limit is 7, and goes on.
 
 from __future__ import annotations
 
-from trilogue.broker.access.authorizer import Resource
-from trilogue.broker.errors import AccessDenied, InvalidName, UnknownTopic
+from trilogue.broker.errors import InvalidName, UnknownTopic
 from trilogue.broker.topics.delete_records import (
     Deletion,
     check_delete_records,
@@ -93,9 +92,6 @@ async def _check_topic(
 
 def _find_topic(context: RequestContext, name: str) -> Topic:
     try:
-        topic = context.gateway.topic(name)
+        return context.require_topic(context.operation, name)
     except InvalidName as error:
         raise UnknownTopic("no topic can have this name") from error
-    if not context.is_allowed(topic.name):
-        raise AccessDenied(context.operation, Resource(context.kind, str(topic.name)))
-    return topic

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from trilogue.broker.access.authorizer import Resource
-from trilogue.broker.errors import AccessDenied, BrokerError
+from trilogue.broker.errors import BrokerError
 from trilogue.broker.topics.partition import Partition
 from trilogue.broker.topics.topic import Topic
 from trilogue.gateway.kafka.context import RequestContext
@@ -45,9 +44,7 @@ async def _topic(context: RequestContext, name: str, indexes: Iterable[int]) -> 
     topic: Topic | None = None
     code, message = ErrorCode.NONE, None
     try:
-        topic = context.gateway.topic(name)
-        if not context.is_allowed(topic.name):
-            raise AccessDenied(context.operation, Resource(context.kind, str(topic.name)))
+        topic = context.require_topic(context.operation, name)
     except BrokerError as problem:
         topic, code, message = None, to_error_code(problem), str(problem)
     work = 0
