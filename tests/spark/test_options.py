@@ -88,6 +88,31 @@ def test_topics_are_named_in_one_understandable_way(more):
         ReadOptions.parse({**SERVERS, **more})
 
 
+@pytest.mark.parametrize(
+    "way", [{"subscribe": "d"}, {"subscribePattern": "d?"}, {"assign": '{"d": [0]}'}]
+)
+def test_malformed_messages_go_to_a_topic_that_is_not_read(way):
+    typed = {"payload": "json", "payloadSchema": "id BIGINT", "deadLetterTopic": "d"}
+
+    with pytest.raises(OptionError, match=r"deadLetterTopic.*is read itself"):
+        ReadOptions.parse({**SERVERS, **typed, **way})
+    with pytest.raises(OptionError, match="deadLetterTopic is with mode=DROPMALFORMED"):
+        ReadOptions.parse({**READ, **typed, "mode": "FAILFAST"})
+    with pytest.raises(OptionError, match="'deadLetterTopic' needs"):
+        ReadOptions.parse({"subscribe": "t", "path": "/data", **typed})
+    assert ReadOptions.parse({**READ, **typed}).payload.dead_letter_topic == "d"
+
+
+def test_names_of_pulsar_spark_stand_for_ours():
+    one = ReadOptions.parse({**SERVERS, "topics": "a,b", "pollTimeoutMs": "50"})
+    other = ReadOptions.parse({**SERVERS, "topicsPattern": "a.*", "predefinedSubscription": "s"})
+
+    assert (one.topics, one.patience_ms) == (("a", "b"), 50)
+    assert (other.pattern, other.group) == ("a.*", "s")
+    with pytest.raises(OptionError, match="'subscribe' is given twice, by two names"):
+        ReadOptions.parse({**SERVERS, "topic": "a", "subscribe": "b"})
+
+
 def test_every_way_to_name_topics():
     by_pattern = ReadOptions.parse({**SERVERS, "subscribePattern": "t.*"})
     by_partition = ReadOptions.parse({**SERVERS, "assign": '{"t": [1, 0, 1]}'})
@@ -132,6 +157,7 @@ def test_stream_options_are_refused_in_a_batch(more, message):
     [
         ({"endingOffsets": '{"t": {"0": 3}}'}, "batch reads only"),
         ({"endingTimestamp": "3"}, "batch reads only"),
+        ({"pushFilters": "true"}, "batch reads only"),
         ({"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"}, "more than"),
     ],
 )

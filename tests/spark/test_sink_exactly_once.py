@@ -19,9 +19,11 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from tests.server import Server, start_server
+from tests.sharing import report, seed_of_the_run
 from tests.spark.rooms import make_topic, numbered, produce, stream
 from tests.tools import require
 from tests.waiting import wait_until
+from trilogue.spark.processes import descendants
 from trilogue.spark.session import find_java
 from trilogue.spark.source import DefaultSource
 from trilogue.spark.write_options import WriteOptions
@@ -209,25 +211,64 @@ def test_a_stream_through_kills_of_the_server_repeats_and_loses_nothing(spark, t
     server.stop()
 
 
+def kill_one_worker(driver: subprocess.Popen, dice: random.Random) -> None:
+    """Kill one of Spark's Python processes: a task's worker, their parent, or the planner."""
+    found = []
+    for pid in sorted(descendants(driver.pid)):
+        with contextlib.suppress(OSError):
+            if b"pyspark" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0", 3)[2]:
+                found.append(pid)
+    with contextlib.suppress(ProcessLookupError, IndexError):
+        os.kill(dice.choice(found), signal.SIGKILL)
+
+
 @pytest.mark.long
-@pytest.mark.timeout(1_500)
-def test_a_stream_through_kills_of_its_driver_repeats_and_loses_nothing(server, tmp_path):
-    """The driver, its Java and its workers are killed at random moments, and started again."""
+@pytest.mark.timeout(3_000)
+def test_a_stream_through_twenty_kills_repeats_and_loses_nothing(tmp_path, request):
+    """At random moments the driver with all its processes, one worker, or the server is killed.
+
+    A driver that has ended starts again from its checkpoint. Counted by sequence numbers.
+    """
     require("java", found=find_java(tmp_path / "java"))
+    server = start_server(tmp_path / "data")
+    address = {"kafka": server.kafka}
     source, target = make_topic(server, 2), make_topic(server, 2)
-    produce(server, source, numbered(1_000))
     command = [sys.executable, "-m", "tests.spark.driver", server.kafka, source, target, tmp_path]
-    dice, before = random.Random(4711), 0
+    seed = seed_of_the_run(request.config)
+    dice, produced, driver = random.Random(seed), 0, None
+    kills = dict.fromkeys(("driver", "worker", "server"), 0)
 
-    for _ in range(3):
-        process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL)
-        wait_until(
-            lambda least=before: len(committed(server, target, 2)) > least, timeout_s=300, every=0.5
-        )
-        time.sleep(dice.uniform(0, 2))  # by design: at any moment of a micro-batch
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    def run_driver() -> subprocess.Popen:
+        return subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL)
+
+    for _ in range(20):
+        produce(server, source, numbered(200, first=produced))
+        produced += 200
         before = len(committed(server, target, 2))
-    subprocess.run(command, check=True, timeout=400, stderr=subprocess.DEVNULL)
 
-    assert committed(server, target, 2) == sorted(f"v{number}" for number in range(1_000))
+        def has_progress(least: int = before, at: Server = server) -> bool:
+            nonlocal driver
+            if driver is None or driver.poll() is not None:
+                driver = run_driver()
+            return len(committed(at, target, 2)) > least
+
+        wait_until(has_progress, "a micro-batch", timeout_s=300, every=0.5)
+        time.sleep(dice.uniform(0, 2))  # by design: at any moment of a micro-batch
+        victim = dice.choice(list(kills))
+        kills[victim] += 1
+        if victim == "driver":
+            os.killpg(driver.pid, signal.SIGKILL)
+            driver.wait()
+        elif victim == "worker":
+            kill_one_worker(driver, dice)
+        else:
+            server.kill9()
+            server = start_server(tmp_path / "data", listen=address)
+    for _ in range(5):  # what is running may still fail of the last kill
+        if driver.wait(400) == 0 and len(committed(server, target, 2)) == produced:
+            break
+        driver = run_driver()
+
+    assert committed(server, target, 2) == sorted(f"v{each}" for each in range(produced)), seed
+    report(request.node, f"twenty kills of {kills}: {produced} messages, each once (seed {seed})")
+    server.stop()

@@ -106,6 +106,31 @@ def test_a_time_that_no_record_has_reached_is_an_error_or_the_end(spark, server)
     assert reader(spark, server, **at_the_end).load(topic).count() == 0
 
 
+def test_conditions_of_a_query_narrow_what_is_read(spark, server):
+    """Spark counts the rows that come out of the scan, before its own filters."""
+    topic = make_topic(server, 2)
+    produce(server, topic, [{**row, "partition": 0} for row in numbered(100)])
+    produce(server, topic, [{**row, "partition": 1} for row in numbered(50, first=100)])
+    table = reader(spark, server, pushFilters="true").load(topic)
+
+    def read(condition: str) -> list[str]:
+        rows = table.where(condition)
+        found = sorted(bytes(row.value).decode() for row in rows.collect())
+        plan = rows._jdf.queryExecution().executedPlan()
+        while plan.nodeName() != "BatchScan trilogue":
+            plan = plan.children().apply(0)
+        assert plan.metrics().apply("numOutputRows").value() == len(found)
+        return found
+
+    def values(*numbers: int) -> list[str]:
+        return sorted(f"v{number}" for number in numbers)
+
+    assert read("partition = 1 AND offset >= 10 AND offset < 12") == values(110, 111)
+    late = "timestamp >= '2013-01-01T00:00:00.095Z' AND partition IN (0, 7)"
+    assert read(late) == values(*range(95, 100))
+    assert read("partition > 5") == []
+
+
 def test_a_batch_larger_than_a_fetch_is_read(spark, server):
     topic = make_topic(server, 1)
     rows = [{"value": bytes(900_000)}, *numbered(3), {"value": bytes(900_000)}]

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import functions as f
 
 from tests.server import Server
-from tests.spark.rooms import make_topic, produce, reader, run_to_table, stream
+from tests.spark.rooms import BEGAN_MS, make_topic, produce, reader, run_to_table, stream
 
 DDL = (
     "id BIGINT, name STRING, at TIMESTAMP, day DATE, fare DECIMAL(9,2), "
@@ -62,6 +62,32 @@ def test_malformed_messages_are_left_out_or_fail_the_query(spark, server, topic)
     assert dropped.agg(f.sum("value.id")).first()[0] == sum(range(len(ROWS)))
     with pytest.raises(Exception, match=rf"{topic}-\d, offset \d+: the message is no json"):
         typed("FAILFAST").count()
+
+
+def test_malformed_messages_go_to_a_topic_of_their_own(spark, server):
+    source, dead = make_topic(server, 1), make_topic(server, 1)
+    produce(
+        server,
+        source,
+        [
+            {"value": b'{"id": 1}'},
+            {"value": b"oops", "key": b"k", "headers": [("a", b"1")], "timestamp": BEGAN_MS},
+            {"value": b'{"id": 2}'},
+        ],
+    )
+    options = {"payload": "json", "payloadSchema": "id BIGINT", "columns": "value"}
+
+    rows = reader(spark, server, deadLetterTopic=dead, **options).load(source)
+
+    assert sorted(row.value.id for row in rows.collect()) == [1, 2]
+    (letter,) = reader(spark, server, includeHeaders="true").load(dead).collect()
+    assert (bytes(letter.key), bytes(letter.value)) == (b"k", b"oops")
+    assert letter.timestamp.timestamp() * 1000 == BEGAN_MS
+    prefix = "__connect.errors."
+    assert {each.key.removeprefix(prefix): bytes(each.value) for each in letter.headers} == {
+        "a": b"1", "topic": source.encode(), "partition": b"0", "offset": b"1",
+        "exception.message": b"no json of the schema",
+    }  # fmt: skip
 
 
 def test_a_stream_of_avro_has_the_schema_of_the_registry(spark, server, tmp_path):

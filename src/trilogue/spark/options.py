@@ -56,13 +56,26 @@ def parse_security(options: Mapping[str, str]) -> Security:
         raise OptionError(f"options {KAFKA}…: {error}") from None
 
 
-def check_names(given: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
-    """Return the options by their documented names; OptionError for an unknown one."""
+def check_names(
+    given: Mapping[str, str], known: Mapping[str, str], aliases: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Return the options by their documented names; OptionError for an unknown one, or two of one.
+
+    `aliases`: names that stand for documented ones.
+    """
     names = {name.lower(): name for name in known} | _CLIENT_KEYS
+    names |= {alias.lower(): name for alias, name in (aliases or {}).items()}
     unknown = sorted(name for name in given if name.lower() not in names.keys() | SPARKS_OWN)
     if unknown:
         raise OptionError(f"unknown option {unknown[0]!r}; known: {', '.join(sorted(known))}")
-    return {names[name.lower()]: given[name] for name in given if name.lower() in names}
+    found: dict[str, str] = {}
+    for name in given:
+        if name.lower() in SPARKS_OWN:
+            continue
+        documented = names[name.lower()]
+        if found.setdefault(documented, given[name]) != given[name]:
+            raise OptionError(f"option {documented!r} is given twice, by two names")
+    return found
 
 
 def parse_servers(options: Mapping[str, str], *, required: bool = True) -> str:

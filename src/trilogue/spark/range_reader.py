@@ -7,7 +7,7 @@ received part of the next one, and the batch that is being filled.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING
 
 from trilogue.client.errors import ServerRefused
@@ -49,9 +49,21 @@ def read_range(
             from trilogue.spark.payload.batch_decoder import BatchDecoder
 
             place = f"{wanted_range.topic}-{wanted_range.partition}"
-            decoder = BatchDecoder(payload, options.columns, place)
+            decoder = BatchDecoder(
+                payload, options.columns, place, _find_dead_letter_writer(options, wanted_range)
+            )
             batches = _read_range(options, wanted_range, decoder.columns, partition_id)
             yield from decoder.decode_all(batches)
+
+
+def _find_dead_letter_writer(
+    options: ReadOptions, where: Range
+) -> Callable[[pa.RecordBatch], None] | None:
+    if options.payload is None or options.payload.dead_letter_topic is None:
+        return None
+    from trilogue.spark.payload.dead_letters import DeadLetterWriter
+
+    return DeadLetterWriter(options, where.topic, where.partition).write
 
 
 def read_schema(options: ReadOptions, payload: Payload | None) -> pa.Schema:

@@ -60,11 +60,21 @@ READ_OPTIONS = {
     "kafka.isolation.level": "read_committed (default) or read_uncommitted (not from segments)",
     "kafka.group.id": "stream: positions are published under this group when the next micro-batch "
     "begins, for tools that show lag; the checkpoint remains what counts",
+    "pushFilters": "batch: true reads only what conditions on topic, partition, offset and the "
+    "first timestamp leave; spark.sql.python.filterPushdown.enabled has to be true",
     "fetchBytes": "bytes requested in one fetch (default 4 MiB)",
     "maxDecompressedBytes": "what one compressed record batch may grow to (default 256 MiB)",
     "kafkaConsumer.pollTimeoutMs": "how long a task waits for offsets that are there (120000)",
 }
 
+ALIASES = {
+    "topic": "subscribe",
+    "topics": "subscribe",
+    "topicsPattern": "subscribePattern",
+    "pollTimeoutMs": "kafkaConsumer.pollTimeoutMs",
+    "predefinedSubscription": "kafka.group.id",
+}
+"""Names of the connector pulsar-spark, and those that they stand for."""
 
 Bounds = int | dict[str, dict[int, int]]
 
@@ -150,6 +160,7 @@ class ReadOptions:
     fail_on_data_loss: bool = True
     isolation: int = READ_COMMITTED
     group: str | None = None
+    push_filters: bool = False
     fetch_bytes: int = 4 << 20
     decompressed_limit: int = 256 << 20
     patience_ms: int = 120_000
@@ -157,7 +168,7 @@ class ReadOptions:
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> ReadOptions:
         """Check the options of a reader; OptionError if one is invalid."""
-        options = check_names(given, READ_OPTIONS)
+        options = check_names(given, READ_OPTIONS, ALIASES)
         segments = parse_segments(options)
         if segments is not None:
             del options["path"]
@@ -193,12 +204,25 @@ class ReadOptions:
             fail_on_data_loss=parse_boolean(options, "failOnDataLoss", default=True),
             isolation=_isolation(options),
             group=options.get("kafka.group.id"),
+            push_filters=parse_boolean(options, "pushFilters", default=False),
             fetch_bytes=parse_integer(options, "fetchBytes") or 4 << 20,
             decompressed_limit=parse_integer(options, "maxDecompressedBytes") or 256 << 20,
             patience_ms=parse_integer(options, "kafkaConsumer.pollTimeoutMs") or 120_000,
         )
+        made._check_dead_letters()
         made._check_segments()
         return made
+
+    def _check_dead_letters(self) -> None:
+        """Raise OptionError for a dead-letter topic that is itself read, which would never end."""
+        name = None if self.payload is None else self.payload.dead_letter_topic
+        if name is None:
+            return
+        if not self.servers:
+            raise OptionError("option 'deadLetterTopic' needs 'kafka.bootstrap.servers'")
+        is_matched = self.pattern is not None and re.fullmatch(self.pattern, name)
+        if name in self.topics or name in (self.assign or {}) or is_matched:
+            raise OptionError(f"option 'deadLetterTopic': {name} is read itself")
 
     def _check_segments(self) -> None:
         """Raise OptionError for options that reads of segments do not obey."""
@@ -231,6 +255,8 @@ class ReadOptions:
         """Return self; OptionError for an option of batches only."""
         if self.ending != LATEST or self.ending_ms is not None:
             raise OptionError("endingOffsets and endingTimestamp are for batch reads only")
+        if self.push_filters:
+            raise OptionError("option 'pushFilters' is for batch reads only")
         low, high = self.min_offsets_per_trigger, self.max_offsets_per_trigger
         if low is not None and high is not None and low > high:
             raise OptionError("minOffsetsPerTrigger is more than maxOffsetsPerTrigger")

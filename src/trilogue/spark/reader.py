@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from trilogue.client.kafka.model import EARLIEST
 from trilogue.spark.errors import explained_errors
+from trilogue.spark.filters import ReadFilter
 from trilogue.spark.offsets import Ids, Offsets, Range, ranges
 from trilogue.spark.payload.payload import Payload
 from trilogue.spark.plan import ending, starting
 from trilogue.spark.range_reader import read_range
 from trilogue.spark.read_options import ReadOptions
-from trilogue.spark.topic_lookup import find_lookup, find_partition_ids
+from trilogue.spark.topic_lookup import TopicLookup, find_lookup, find_partition_ids
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,13 +42,34 @@ class BatchReader(DataSourceReader):
         options = self._options
         at = find_lookup(options)
         partitions = at.partitions(options)
-        start = starting(at, options, partitions, EARLIEST)
-        end = ending(at, options, partitions)
+        start, end = self._narrow(
+            at, starting(at, options, partitions, EARLIEST), ending(at, options, partitions)
+        )
         return [*planned(options, start, end, at.ids(partitions))]
+
+    def _narrow(self, at: TopicLookup, start: Offsets, end: Offsets) -> tuple[Offsets, Offsets]:
+        """Return the part of [start, end) that the query needs: all."""
+        del at
+        return start, end
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one range in a worker."""
         return read_task(self._options, partition, self._payload)
+
+
+class FilteredBatchReader(BatchReader):
+    """A batch reader that takes filters. Spark fails where it gets one and has no push-down."""
+
+    def __init__(self, options: ReadOptions, payload: Payload | None = None) -> None:
+        super().__init__(options, payload)
+        self._filter = ReadFilter()
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        """Take what narrows the read, and return the filters that Spark applies as well."""
+        return [each for each in filters if not self._filter.add(each)]
+
+    def _narrow(self, at: TopicLookup, start: Offsets, end: Offsets) -> tuple[Offsets, Offsets]:
+        return self._filter.narrow(at, start, end)
 
 
 def planned(options: ReadOptions, start: Offsets, end: Offsets, ids: Ids) -> list[RangePartition]:

@@ -120,6 +120,7 @@ def session(
         "spark.driver.host": "127.0.0.1",
         "spark.ui.enabled": "false",
         "spark.redaction.regex": REDACTED,
+        "spark.sql.python.filterPushdown.enabled": "true",
         "spark.sql.redaction.options.regex": REDACTED,
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(cores),

@@ -30,7 +30,7 @@ from trilogue.spark.payload.payload import Payload
 from trilogue.spark.payload.payload_options import Mode
 from trilogue.spark.payload.resolution import resolve_payload
 from trilogue.spark.read_options import ReadOptions
-from trilogue.spark.reader import BatchReader
+from trilogue.spark.reader import BatchReader, FilteredBatchReader
 from trilogue.spark.stream_reader import StreamReader
 from trilogue.spark.write_options import WriteOptions
 from trilogue.spark.writer import BatchWriter, StreamWriter
@@ -65,7 +65,8 @@ class DefaultSource(DataSource):
     @explained_errors()
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a batch reader."""
-        return BatchReader(*self._resolve(schema))
+        options, payload = self._resolve(schema)
+        return (FilteredBatchReader if options.push_filters else BatchReader)(options, payload)
 
     @explained_errors()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802

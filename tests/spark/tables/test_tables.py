@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
+import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,6 +16,7 @@ import pytest
 
 from tests.cli.kafka_cli import Shell
 from tests.server import Server, clean_environment, command_line
+from tests.sharing import seed_of_the_run
 from tests.spark.rooms import close_links, make_topic, numbered, produce, remove_topic
 from tests.tools import require
 from tests.waiting import wait_until
@@ -25,9 +28,10 @@ from trilogue.spark.tables.parquet_table import ParquetTopicTable
 from trilogue.spark.tables.table_writer import CommitLimits, TableWriter
 from trilogue.spark.tables.topic_table import TableChanged, TableError, TopicTable
 
+LONG = [pytest.mark.long, pytest.mark.timeout(600)]
 FORMATS = ("delta", "iceberg", "parquet")
 WITH_COMMITS = FORMATS[:2]
-LONG = [pytest.param(each, marks=pytest.mark.long) for each in FORMATS[1:]]
+KILLS = [("delta", 2), ("iceberg", 2), *(pytest.param(each, 20, marks=LONG) for each in FORMATS)]
 
 
 class Place:
@@ -310,26 +314,35 @@ def test_a_position_beyond_the_log_is_data_loss(server, place):
         write(options(server, topic), table)
 
 
-@pytest.mark.parametrize("place", ["delta", *LONG], indirect=True)
-def test_writers_that_are_killed_lose_and_repeat_nothing(server, place):
-    """Counted by sequence numbers; each kill comes at another commit."""
-    topic = make_topic(server, 1)
-    produce(server, topic, numbered(400))
+@pytest.mark.parametrize(("place", "kills"), KILLS, indirect=["place"])
+def test_writers_that_are_killed_lose_and_repeat_nothing(server, place, kills, request):
+    """Counted by sequence numbers; each kill comes at a random moment after one more commit."""
+    topic = make_topic(server, 2)
+    seed = seed_of_the_run(request.config)
+    dice, produced = random.Random(seed), 0
     command = command_line(
         "table", "write", topic, *place.arguments, "--commit", "10", "--server", server.kafka
     )
-    for files in (1, 12):
+    for _ in range(kills):
+        produce(server, topic, numbered(200, first=produced))
+        produced += 200
+        files = place.count_files()
         writer = subprocess.Popen(command, env=clean_environment({}), stdout=subprocess.DEVNULL)
-        wait_until(lambda: place.count_files() >= files, "no commit")  # noqa: B023
+        wait_until(lambda: place.count_files() > files, "no commit", timeout_s=60)  # noqa: B023
+        time.sleep(dice.uniform(0, 0.3))  # by design: at any moment of a commit
         writer.kill()
         writer.wait()
 
     body = Shell(server.kafka).run("table", "write", topic, *place.arguments, "--json")
     state = Shell(server.kafka).run("table", "status", topic, *place.arguments, "--json")
 
-    assert 0 < json.loads(body.stdout)["offsets"] < 400
-    assert json.loads(state.stdout)[0]["lag"] == 0
-    assert places(place.read()) == [(0, number) for number in range(400)]
+    assert json.loads(body.stdout)["offsets"] < produced
+    assert {one["lag"] for one in json.loads(state.stdout)} == {0}
+    rows = place.read()
+    assert sorted(rows["value"].to_pylist()) == sorted(b"v%d" % one for one in range(produced)), (
+        seed
+    )
+    assert len(set(places(rows))) == produced
 
 
 def test_a_follower_appends_until_it_is_terminated(server, place):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from trilogue.spark.errors import MalformedRecord
@@ -14,19 +14,32 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 VALUE, OFFSET = "value", "offset"
+DEAD_LETTER_COLUMNS = ("key", "value", "offset", "timestamp", "headers")
+"""Of a message that is written to a topic of malformed ones."""
 
 
 class BatchDecoder:
     """Decodes batches of one partition."""
 
-    def __init__(self, payload: Payload, columns: Sequence[str], place: str) -> None:
+    def __init__(
+        self,
+        payload: Payload,
+        columns: Sequence[str],
+        place: str,
+        write_dead_letters: Callable[[pa.RecordBatch], None] | None = None,
+    ) -> None:
         """`columns`: those that Spark gets; `place`: the partition, for errors."""
         self._payload = payload
         self._columns = tuple(columns)
         self._place = place
         self._decoder = payload.make_decoder()
-        is_strict = payload.mode is Mode.FAILFAST
-        self.columns = (*columns, OFFSET) if is_strict and OFFSET not in columns else tuple(columns)
+        self._write_dead_letters = write_dead_letters
+        needed: tuple[str, ...] = ()
+        if payload.mode is Mode.FAILFAST:
+            needed = (OFFSET,)
+        elif write_dead_letters is not None:
+            needed = DEAD_LETTER_COLUMNS
+        self.columns = (*columns, *(each for each in needed if each not in columns))
         """The columns that batches to decode have."""
 
     def decode_all(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -59,6 +72,8 @@ class BatchDecoder:
                 "of the schema. mode=PERMISSIVE keeps its bytes in a column, DROPMALFORMED leaves "
                 "it out."
             )
+        if has_bad and self._write_dead_letters is not None:
+            self._write_dead_letters(batch.filter(bad))
         made = pa.RecordBatch.from_pydict(columns)
         if has_bad and self._payload.mode is Mode.DROPMALFORMED:
             return made.filter(pc.invert(bad))

@@ -23,6 +23,8 @@ PAYLOAD_OPTIONS = {
     "mode": "a message that cannot be decoded: PERMISSIVE (default) keeps its bytes in a column, "
     "DROPMALFORMED leaves it out, FAILFAST fails",
     "columnNameOfCorruptRecord": f"PERMISSIVE: the name of that column (default {CORRUPT})",
+    "deadLetterTopic": "messages that cannot be decoded are written to this topic, at least once, "
+    "with where they were read in headers, and left out (mode=DROPMALFORMED)",
     "admin.url": "the HTTP listener with Pulsar's schema registry, http://host:port",
     "admin.token": "a token for it",
 }
@@ -55,6 +57,7 @@ class PayloadOptions:
     mode: Mode = Mode.PERMISSIVE
     corrupt_column: str = CORRUPT
     framing: Framing = Framing.NONE
+    dead_letter_topic: str | None = None
     admin_url: str | None = None
     admin_token: str | None = None
 
@@ -73,9 +76,13 @@ def parse_payload(options: Mapping[str, str]) -> PayloadOptions | None:
     text = options["payload"].strip().lower()
     if text not in {each.value for each in Format}:
         raise OptionError(f"option 'payload' takes json, avro or protobuf, not {text!r}")
-    mode = options.get("mode", "PERMISSIVE").strip().upper()
+    dead_letter_topic = options.get("deadLetterTopic")
+    default = "PERMISSIVE" if dead_letter_topic is None else "DROPMALFORMED"
+    mode = options.get("mode", default).strip().upper()
     if mode not in Mode.__members__:
         raise OptionError(f"option 'mode' takes {', '.join(Mode.__members__)}, not {mode!r}")
+    if dead_letter_topic is not None and mode != "DROPMALFORMED":
+        raise OptionError(f"deadLetterTopic is with mode=DROPMALFORMED, not {mode}")
     framing = options.get("payloadFraming", "none").strip().lower()
     if framing not in {each.value for each in Framing}:
         raise OptionError(f"option 'payloadFraming' takes none or confluent, not {framing!r}")
@@ -87,6 +94,7 @@ def parse_payload(options: Mapping[str, str]) -> PayloadOptions | None:
         mode=Mode[mode],
         corrupt_column=options.get("columnNameOfCorruptRecord", CORRUPT),
         framing=Framing(framing),
+        dead_letter_topic=dead_letter_topic,
         admin_url=options.get("admin.url"),
         admin_token=options.get("admin.token"),
     )
