@@ -54,7 +54,7 @@ class ReadFilter:
 
     def add(self, wanted: Filter) -> bool:
         """Narrow the read; return whether no row that is read fails the filter."""
-        path = getattr(wanted, "attribute", ())
+        path: tuple[str, ...] = getattr(wanted, "attribute", ())
         if len(path) != 1:
             return False
         if isinstance(wanted, IsNotNull):
