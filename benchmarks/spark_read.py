@@ -35,10 +35,10 @@ from trilogue.client.kafka.admin import Admin
 from trilogue.client.kafka.cluster import KafkaCluster
 from trilogue.client.kafka.producer.batch_writer import BatchWriter
 from trilogue.entry.arrow import build_from_arrow
+from trilogue.spark.local_session import session, stop
 from trilogue.spark.offsets import Range
 from trilogue.spark.range_reader import read_range
 from trilogue.spark.read_options import ReadOptions
-from trilogue.spark.session import session, stop
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

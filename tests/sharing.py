@@ -44,6 +44,7 @@ FULL = (
     "tests/node/test_serve",
     "tests/security/test_own_",
     "tests/security/test_users_cli.py",
+    "tests/spark/payload/test_s",
     "tests/spark/tables/",
     "tests/spark/test_micro_batches.py",
     "tests/spark/test_real_kafka.py",

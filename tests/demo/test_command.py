@@ -18,7 +18,7 @@ from tests.waiting import wait_until
 from trilogue.demo import command as verb
 from trilogue.demo.server import _wait_until_ready, without_settings
 from trilogue.demo.steps import DemoFailed
-from trilogue.spark.session import find_java
+from trilogue.spark.local_session import find_java
 
 
 def test_folder_with_other_files_is_refused_unchanged(tmp_path):
@@ -67,7 +67,7 @@ def test_missing_module_is_reported_before_the_server_starts(tmp_path, monkeypat
 
 
 def test_missing_java_is_reported_before_the_server_starts(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("trilogue.spark.session.find_java", lambda _: None)
+    monkeypatch.setattr("trilogue.spark.local_session.find_java", lambda _: None)
 
     with pytest.raises(typer.Exit):
         verb.demo(output=tmp_path)

@@ -19,8 +19,8 @@ from trilogue.demo.data import PARTITIONS, closing_events, read_events, unpack
 from trilogue.demo.replay import KafkaReplay, create_topics, end_offsets, read_all
 from trilogue.demo.spark import run_pipeline
 from trilogue.demo.steps import show_steps
+from trilogue.spark.local_session import find_java
 from trilogue.spark.pipelines import flights
-from trilogue.spark.session import find_java
 
 pytestmark = [
     pytest.mark.long,

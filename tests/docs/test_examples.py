@@ -154,7 +154,7 @@ def test_examples_of_a_page_with_spark_run(
     typist: Typist, page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """The reader has a Java; where this machine has none it is the one from PyPI."""
-    from trilogue.spark.session import find_java
+    from trilogue.spark.local_session import find_java
 
     home = find_java(tmp_path / "java")
     require("java", found=home)

@@ -29,7 +29,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    from trilogue.spark.session import find_java, session
+    from trilogue.spark.local_session import find_java, session
 
     folder = tmp_path_factory.mktemp("spark")
     require("java", found=find_java(folder))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from trilogue.spark.session import session
+from trilogue.spark.local_session import session
 
 
 def main(servers: str, source: str, target: str, folder: Path) -> None:

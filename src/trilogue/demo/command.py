@@ -131,7 +131,7 @@ def _require_modules(names: Iterable[str]) -> None:
 
 def _require_spark(output: Path) -> None:
     """Raise DemoFailed if Spark or a Java for it is missing."""
-    from trilogue.spark.session import find_java
+    from trilogue.spark.local_session import find_java
 
     _require_modules(SPARK_MODULES)
     if find_java(output) is None:

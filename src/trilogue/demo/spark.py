@@ -21,8 +21,8 @@ STDERR = 2
 
 def run_pipeline(servers: str, output: Path, work: Steps, sent: dict[str, int]) -> None:
     """Run both queries; `sent` is the number of events by topic."""
+    from trilogue.spark.local_session import session, stop
     from trilogue.spark.pipelines.flights import RESULTS, PipelineLocations
-    from trilogue.spark.session import session, stop
 
     locations = PipelineLocations(servers, output)
     with work.step("start Spark"), _stderr_to(output / "spark.err"):

@@ -7,11 +7,9 @@ timestamp.
 
 from __future__ import annotations
 
-import asyncio
 import itertools
-import time
 import uuid
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -22,13 +20,10 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from trilogue.client.errors import ClientError, ServerRefused
-from trilogue.client.kafka.producer.transactional_writer import TransactionalWriter
-from trilogue.entry.arrow import build_from_arrow
-from trilogue.entry.entry import TRANSACTIONAL
-from trilogue.spark.errors import NotStored, OptionError, RowError, explained_errors
-from trilogue.spark.link import Link, link
-from trilogue.spark.partitioner import Partitioner
+from trilogue.client.errors import ClientError
+from trilogue.spark.errors import OptionError, explained_errors
+from trilogue.spark.link import link
+from trilogue.spark.topic_sink import TopicSink
 from trilogue.spark.transactions import (
     BatchName,
     TaskCommit,
@@ -40,7 +35,6 @@ from trilogue.spark.transactions import (
     name_micro_batch,
 )
 from trilogue.spark.write_options import WriteOptions
-from trilogue.wire.kafka.errors import ErrorCode
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,111 +63,10 @@ def check_schema(schema: StructType, options: WriteOptions) -> None:
         raise OptionError("give the option 'topic' or a column 'topic'")
 
 
-class _Sink:
-    """The writer of one task: per topic a partitioner, per partition one batch at a time."""
-
-    def __init__(
-        self, options: WriteOptions, at: Link, transaction: TransactionalWriter | None = None
-    ) -> None:
-        self._options = options
-        self._at = at
-        self._transaction = transaction
-        self._partitioners: dict[str, Partitioner] = {}
-        self.rows = self.batches = 0
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Store every row of one Arrow batch; returns when all are durable."""
-        parts = [
-            (topic, number, rows.drop_columns(_ADDRESS & set(rows.schema.names)))
-            for topic, of_topic in self._by_topic(batch)
-            for number, rows in _split(of_topic, self._partitioner(topic).assign(of_topic))
-        ]
-        if self._transaction is not None:
-            partitions = [(topic, number) for topic, number, _ in parts]
-            self._at.run(self._transaction.add_partitions(partitions))
-        self._at.run(_together(self._send(*each) for each in parts))
-        self.rows += batch.num_rows
-
-    def _by_topic(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-        import pyarrow.compute as pc
-
-        if self._options.topic is not None:
-            yield self._options.topic, batch
-            return
-        topics = batch.column("topic")
-        if topics.null_count:
-            raise RowError("column topic: null, and no option 'topic'")
-        for topic in pc.unique(topics).to_pylist():
-            yield topic, batch.filter(pc.equal(topics, topic))
-
-    def _partitioner(self, topic: str) -> Partitioner:
-        if topic not in self._partitioners:
-            try:
-                count = len(self._at.run(self._at.cluster.partitions(topic, create=True)))
-            except ServerRefused as refused:
-                if refused.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                    raise NotStored(f"no topic {topic!r}, and the server makes none") from refused
-                raise
-            self._partitioners[topic] = Partitioner(count, turn=time.monotonic_ns() % count)
-        return self._partitioners[topic]
-
-    async def _send(self, topic: str, partition: int, rows: pa.RecordBatch) -> None:
-        for entry in self._build(topic, partition, rows):
-            try:
-                if self._transaction is None:
-                    await self._at.producer.send(topic, partition, entry)
-                else:
-                    await self._transaction.send(topic, partition, entry)
-            except ServerRefused as refused:
-                if refused.code != ErrorCode.MESSAGE_TOO_LARGE:
-                    raise
-                raise NotStored(
-                    f"{topic}-{partition} takes no batch of {len(entry)} bytes (max.message.bytes)."
-                    " A row alone may be too large; else option batchBytes makes smaller batches."
-                ) from refused
-            self.batches += 1
-
-    def _build(self, topic: str, partition: int, rows: pa.RecordBatch) -> list[bytes]:
-        """Return the entries of the rows, stamped for the transaction if there is one."""
-        options, now_ms = self._options, time.time_ns() // 1_000_000
-        if self._transaction is None:
-            return build_from_arrow(rows, options.codec, options.batch_bytes, timestamp_ms=now_ms)
-        stamp = self._transaction.stamp(topic, partition, rows.num_rows)
-        return build_from_arrow(
-            rows,
-            options.codec,
-            options.batch_bytes,
-            timestamp_ms=now_ms,
-            flags=TRANSACTIONAL,
-            **stamp._asdict(),
-        )
-
-
-_ADDRESS = {"topic", "partition"}
-
-
-async def _together(work: Iterable[Coroutine[None, None, None]]) -> None:
-    """Wait for all; raise the first error unchanged and cancel the others."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            for one in work:
-                group.create_task(one)
-    except ExceptionGroup as failures:
-        raise failures.exceptions[0] from None
-
-
-def _split(batch: pa.RecordBatch, numbers: pa.Array) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Return the rows by partition, in order."""
-    import pyarrow.compute as pc
-
-    for number in pc.unique(numbers).to_pylist():
-        yield number, batch.filter(pc.equal(numbers, number))
-
-
 @explained_errors()
 def write_all(options: WriteOptions, batches: Iterable[pa.RecordBatch]) -> TaskCommit:
     """Store all rows of one task, visible at once."""
-    sink = _Sink(options, link(options))
+    sink = TopicSink(options, link(options))
     for batch in batches:
         sink.write(batch)
     return TaskCommit(sink.rows, sink.batches)
@@ -196,7 +89,7 @@ def write_in_transaction(
         return TaskCommit(0, 0, name.application_id)
     transaction = begin_transaction(at, options, name)
     try:
-        sink = _Sink(options, at, transaction)
+        sink = TopicSink(options, at, transaction)
         for batch in itertools.chain((first,), filled):
             sink.write(batch)
     except BaseException:

@@ -266,15 +266,69 @@ def test_a_commit_ends_at_its_limit_of_bytes(server, place):
     assert places(place.read()) == [(0, number) for number in range(3_000)]
 
 
+@each_format
 def test_compaction_keeps_rows_and_positions(server, place):
     topic = make_topic(server, 1)
     produce(server, topic, numbered(60))
     given = options(server, topic)
     write(given, place.open(), offsets=10)
+    files = place.count_files()
 
-    assert place.open().compact() == 6
+    compacted = Shell(server.kafka).run("table", "compact", *place.arguments, "--json")
+
+    assert json.loads(compacted.stdout) == {"files_replaced": files}
+    assert files >= 6
     assert write(given, place.open()) == []
-    assert places(place.read()) == [(0, number) for number in range(60)]
+    produce(server, topic, numbered(5, first=60))
+    assert write(given, place.open()) == [5]
+    rows = place.read()
+    assert places(rows) == [(0, number) for number in range(65)]
+    assert set(rows["value"].to_pylist()) == {row["value"] for row in numbered(65)}
+    table = place.open()
+    assert table.compact() == 2
+    assert table.compact() == 0
+    table.close()
+
+
+def test_of_a_compaction_and_a_writer_of_iceberg_one_commits(server, tmp_path):
+    place = Place("iceberg", tmp_path)
+    topic = make_topic(server, 1)
+    produce(server, topic, numbered(20))
+    given = options(server, topic)
+    write(given, place.open(), offsets=10)
+    produce(server, topic, numbered(10, first=20))
+    table = place.open()
+    replace = table._replace_files
+
+    def replace_late(*arguments: object) -> None:
+        assert write(given, place.open()) == [10]
+        replace(*arguments)
+
+    table._replace_files = replace_late
+    with pytest.raises(TableChanged):
+        table.compact()
+
+    assert places(place.read()) == [(0, number) for number in range(30)]
+    assert place.open().compact() == 3
+    assert places(place.read()) == [(0, number) for number in range(30)]
+
+
+def test_what_a_killed_compaction_left_is_removed(server, tmp_path):
+    place = Place("parquet", tmp_path)
+    topic = make_topic(server, 1)
+    produce(server, topic, numbered(30))
+    given = options(server, topic)
+    write(given, place.open(), offsets=10)
+    old = {path: path.read_bytes() for path in (tmp_path / "parquet").glob("*.parquet")}
+    table = place.open()
+    assert table.compact() == 3
+    table.close()
+    for path, content in old.items():
+        path.write_bytes(content)
+
+    place.open().close()
+
+    assert places(place.read()) == [(0, number) for number in range(30)]
 
 
 def test_a_topic_that_was_created_again_is_appended_from_its_beginning(server, place):

@@ -11,11 +11,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from trilogue.spark.tables.topic_table import (
+    OffsetRange,
     PartitionName,
     TableChanged,
     TableError,
     TablePart,
     join_rows,
+    make_condition,
 )
 
 if TYPE_CHECKING:
@@ -53,6 +55,18 @@ class DeltaTopicTable:
                 storage_options=self._storage,
                 commit_properties=CommitProperties(app_transactions=moved),
             )
+
+    def read_rows(
+        self, wanted: OffsetRange | None = None, columns: Sequence[str] | None = None
+    ) -> pa.Table:
+        """Return rows of the newest version: those of a range, or all."""
+        table = self._load()
+        if table is None:
+            raise TableError(f"{self._location} is no Delta table")
+        with _explained_errors(self._location):
+            dataset = table.to_pyarrow_dataset()
+            chosen = None if columns is None else list(columns)
+            return dataset.to_table(columns=chosen, filter=make_condition(wanted))
 
     def compact(self) -> int:
         """Rewrite small files; the old ones stay for readers until the table is vacuumed."""

@@ -12,20 +12,24 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from trilogue.spark.tables.topic_table import (
+    OffsetRange,
     PartitionName,
     TableChanged,
     TableError,
     TablePart,
+    group_small_files,
     join_rows,
 )
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.catalog import Catalog
-    from pyiceberg.table import Table
+    from pyiceberg.table import FileScanTask, Table
 
 POSITIONS = "trilogue.positions"
 RETRIES = "commit.retry.num-retries"
+COMPACTED = "trilogue.compacted-files"
+"""In the summary of a snapshot that only rewrote files: how many it replaced."""
 
 
 class IcebergTopicTable:
@@ -64,12 +68,64 @@ class IcebergTopicTable:
                 commit.append(join_rows(schema, parts), {POSITIONS: json.dumps(moved)})
                 commit.set_properties({POSITIONS: json.dumps(_positions(table) | moved)})
 
+    def read_rows(
+        self, wanted: OffsetRange | None = None, columns: Sequence[str] | None = None
+    ) -> pa.Table:
+        """Return rows of the newest version: those of a range, or all."""
+        from pyiceberg.expressions import AlwaysTrue, And, EqualTo, GreaterThanOrEqual, LessThan
+
+        with _explained_errors(self._identifier):
+            table = self._load()
+            if table is None:
+                raise TableError("there is no such table")
+            condition = (
+                AlwaysTrue()
+                if wanted is None
+                else And(
+                    EqualTo("partition", wanted.partition),
+                    GreaterThanOrEqual("offset", wanted.start),
+                    LessThan("offset", wanted.end),
+                )
+            )
+            return table.scan(condition, tuple(columns or ("*",))).to_arrow()
+
     def compact(self) -> int:
-        """Raise TableError: PyIceberg rewrites no files."""
-        raise TableError(
-            f"{self._identifier}: PyIceberg does not rewrite files; Spark's rewrite_data_files "
-            "does, and keeps the positions"
-        )
+        """Rewrite small files, a group in each commit; readers have the table before or after it.
+
+        The old files stay for the snapshots that have them, until those expire. Files with rows
+        that were deleted by position are left as they are.
+        """
+        replaced = 0
+        with _explained_errors(self._identifier):
+            table = self._table = self._load()
+            if table is None:
+                return 0
+            tasks = {task.file.file_path: task for task in table.scan().plan_files()}
+            sizes = {
+                path: task.file.file_size_in_bytes
+                for path, task in tasks.items()
+                if not task.delete_files
+            }
+            for group in group_small_files(sizes):
+                self._replace_files(table, [tasks[path] for path in group])
+                replaced += len(group)
+        return replaced
+
+    @staticmethod
+    def _replace_files(table: Table, tasks: Sequence[FileScanTask]) -> None:
+        from pyiceberg.expressions import AlwaysTrue
+        from pyiceberg.io.pyarrow import ArrowScan, _dataframe_to_data_files
+
+        rows = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue()).to_table(tasks)
+        table.metadata.properties[RETRIES] = "0"
+        with table.transaction() as commit:
+            files = _dataframe_to_data_files(commit.table_metadata, rows, table.io)
+            with commit.update_snapshot({COMPACTED: str(len(tasks))}).overwrite() as change:
+                change.delete_by_predicate(AlwaysTrue())  # looks into all manifests
+                for task in tasks:
+                    change.delete_data_file(task.file)
+                for file in files:
+                    change.append_data_file(file)
 
     def close(self) -> None:
         """Close the connection to the catalog."""

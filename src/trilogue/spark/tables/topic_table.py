@@ -6,13 +6,20 @@ was made is recognised when its writer ended before it knew, and none is made tw
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from trilogue.spark.errors import SourceError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.compute as pc
+
+
+SMALL_BYTES = 32 << 20
+"""A smaller file is rewritten."""
+GROUP_BYTES = 128 << 20
+"""The most that is rewritten at once: compressed bytes."""
 
 
 class TableError(SourceError, RuntimeError):
@@ -43,6 +50,14 @@ class TablePart(NamedTuple):
     batches: list[pa.RecordBatch]
 
 
+class OffsetRange(NamedTuple):
+    """Offsets [start, end) of a partition, as columns `partition` and `offset` have them."""
+
+    partition: int
+    start: int
+    end: int
+
+
 class TopicTable(Protocol):
     """A table that messages are appended to. For one thread."""
 
@@ -55,11 +70,44 @@ class TopicTable(Protocol):
         Columns that the table lacks are added. Raises `TableChanged`, `TableError`.
         """
 
+    def read_rows(
+        self, wanted: OffsetRange | None = None, columns: Sequence[str] | None = None
+    ) -> pa.Table:
+        """Return rows of the newest version, in no order: those of a range, or all."""
+
     def compact(self) -> int:
         """Rewrite small files into large ones; return how many were replaced."""
 
     def close(self) -> None:
         """Release what the table holds, such as a lock."""
+
+
+def make_condition(wanted: OffsetRange | None) -> pc.Expression | None:
+    """Return the rows of a range as a condition."""
+    import pyarrow.dataset as ds
+
+    if wanted is None:
+        return None
+    partition, offset = ds.field("partition"), ds.field("offset")
+    return (partition == wanted.partition) & (offset >= wanted.start) & (offset < wanted.end)
+
+
+def group_small_files(sizes: Mapping[str, int]) -> list[list[str]]:
+    """Return files that become one: neighbours by name below `SMALL_BYTES`, `GROUP_BYTES` at most.
+
+    `sizes`: bytes of each file. The rows of a group are in memory at once.
+    """
+    groups: list[list[str]] = [[]]
+    size = 0
+    for name in sorted(sizes):
+        if sizes[name] >= SMALL_BYTES:
+            continue
+        if size + sizes[name] > GROUP_BYTES:
+            groups.append([])
+            size = 0
+        groups[-1].append(name)
+        size += sizes[name]
+    return [group for group in groups if len(group) > 1]
 
 
 def join_rows(schema: pa.Schema, parts: Iterable[TablePart]) -> pa.Table:

