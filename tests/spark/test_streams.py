@@ -16,6 +16,7 @@ from tests.spark.rooms import (
     stream,
 )
 from tests.waiting import wait_until
+from trilogue.spark import RunReport
 
 EARLIEST = {"startingOffsets": "earliest", "columns": "value"}
 
@@ -120,6 +121,22 @@ def test_a_server_that_restarts_under_a_query_costs_nothing(spark, tmp_path):
         query.stop()
 
     assert sorted(found) == written(range(55))
+
+
+def test_a_report_of_a_run_counts_rows_and_lag(spark, server, tmp_path):
+    topic = make_topic(server, 1)
+    produce(server, topic, numbered(30))
+    limited = stream(spark, server, subscribe=topic, maxOffsetsPerTrigger=10, **EARLIEST)
+    query = run_to_table(limited, tmp_path)
+
+    report = RunReport.of(query)
+    report.write(tmp_path / "run.html")
+
+    assert [each.rows for each in report.batches] == [10, 10, 10]
+    assert [each.lag for each in report.batches] == [20, 10, 0]
+    page = (tmp_path / "run.html").read_text()
+    assert "3 micro-batches, 30 rows" in page
+    assert page.count("<svg") == 4
 
 
 def test_headers_and_nulls_come_through_a_stream(spark, server, tmp_path):

@@ -8,7 +8,22 @@ orders = spark.read.format("trilogue").option("kafka.bootstrap.servers", "h:9092
 
 from __future__ import annotations
 
-from trilogue.spark.local_session import session, stop
-from trilogue.spark.topic_schema import find_topic_schema
+from typing import TYPE_CHECKING
 
-__all__ = ["find_topic_schema", "session", "stop"]
+from trilogue.client.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from trilogue.spark.local_session import session, stop
+    from trilogue.spark.run_report import RunReport
+    from trilogue.spark.topic_schema import find_topic_schema
+
+__all__ = ["RunReport", "find_topic_schema", "session", "stop"]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "local_session": ("session", "stop"),
+        "run_report": ("RunReport",),
+        "topic_schema": ("find_topic_schema",),
+    },
+)

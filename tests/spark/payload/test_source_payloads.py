@@ -10,8 +10,18 @@ import fastavro
 import pytest
 from pyspark.sql import functions as f
 
+import trilogue.spark
 from tests.server import Server
-from tests.spark.rooms import BEGAN_MS, make_topic, produce, reader, run_to_table, stream
+from tests.spark.rooms import (
+    BEGAN_MS,
+    close_links,
+    make_topic,
+    produce,
+    reader,
+    run_to_table,
+    stream,
+)
+from trilogue.spark.errors import OptionError
 
 DDL = (
     "id BIGINT, name STRING, at TIMESTAMP, day DATE, fare DECIMAL(9,2), "
@@ -88,6 +98,31 @@ def test_malformed_messages_go_to_a_topic_of_their_own(spark, server):
         "a": b"1", "topic": source.encode(), "partition": b"0", "offset": b"1",
         "exception.message": b"no json of the schema",
     }  # fmt: skip
+
+
+def test_the_schema_of_a_topic_is_that_of_its_newest_messages(spark, server):
+    topic = make_topic(server, 2)
+    texts = (b'{"id": 1, "at": "2013-01-01T12:00:00Z", "n": {"a": [1]}}', b'{"id": 2.5}', b"oops",
+             None, b'{"n": {"b": true}, "none": null}')  # fmt: skip
+    produce(server, topic, [{"value": text} for text in texts])
+
+    schema = trilogue.spark.find_topic_schema(server.kafka, topic, {"payload": "json"})
+
+    assert {each.name: each.dataType.simpleString() for each in schema["value"].dataType} == {
+        "id": "double", "at": "string", "none": "string",
+        "n": schema["value"].dataType["n"].dataType.simpleString(),
+    }  # fmt: skip
+    assert set(schema["value"].dataType["n"].dataType.names) == {"a", "b"}
+    typed = reader(spark, server, payload="json", payloadSchema=schema["value"].dataType.json())
+    table = typed.load(topic)
+    assert table.schema == schema
+    assert table.where("value.id IS NOT NULL").count() == 2
+    plain = trilogue.spark.find_topic_schema(server.kafka, topic)
+    assert plain.names == ["key", "value", "topic", "partition", "offset", "timestamp",
+                           "timestampType"]  # fmt: skip
+    with pytest.raises(OptionError, match="no JSON object among the newest messages"):
+        trilogue.spark.find_topic_schema(server.kafka, make_topic(server, 1), {"payload": "json"})
+    close_links(server.kafka)
 
 
 def test_a_stream_of_avro_has_the_schema_of_the_registry(spark, server, tmp_path):
