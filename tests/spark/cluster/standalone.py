@@ -84,7 +84,7 @@ class StandaloneCluster:
 
     def start_connect(self, archive: Path, settings: Mapping[str, str]) -> str:
         """Start a Connect server that ships an archive, and return its address for clients."""
-        self._environment["PYTHONPATH"] = str(archive)
+        self._environment |= {"PYTHONPATH": str(archive), "SPARK_DAEMON_MEMORY": "700m"}
         pairs = {
             "spark.connect.grpc.binding.address": HOST,
             "spark.connect.grpc.binding.port": "0",
