@@ -11,7 +11,7 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import cast
 
 from trilogue.client.errors import ConnectionLost
@@ -22,6 +22,10 @@ log = logging.getLogger("trilogue.client")
 FRAME_LIMIT = 256 << 20
 KEEPALIVE = ("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6)
 """A server that vanished without a word is missed after two minutes, also by who waits for long."""
+
+
+Dial = Callable[[str, int], Awaitable[socket.socket | None]]
+"""Returns a socket that is connected to host and port already; None: connect by TCP."""
 
 
 class FrameConnection(asyncio.BufferedProtocol):
@@ -66,12 +70,24 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._frames.limit = limit
 
     async def open(
-        self, host: str, port: int, timeout_s: float, tls: ssl.SSLContext | None = None
+        self,
+        host: str,
+        port: int,
+        timeout_s: float,
+        tls: ssl.SSLContext | None = None,
+        dial: Dial | None = None,
     ) -> None:
-        """Connect within `timeout_s`, with TLS where there is a context; raises ConnectionLost."""
+        """Connect within `timeout_s`, with TLS where there is a context; raises ConnectionLost.
+
+        A Unix socket that `dial` returns is used as it is, without TLS.
+        """
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout_s):
+                dialed = None if dial is None else await dial(host, port)
+                if dialed is not None:
+                    await loop.create_unix_connection(lambda: self, sock=dialed)
+                    return
                 await loop.create_connection(
                     lambda: self, host, port, ssl=tls, server_hostname=host if tls else None
                 )

@@ -272,6 +272,30 @@ class Listener:
             self._half_open.add(task)
             task.add_done_callback(self._half_open.discard)
 
+    async def connect_local(self, peer: tuple[str, int]) -> socket.socket:
+        """Return a connection to this listener from inside of the process, for a client at `peer`.
+
+        It counts as one of the address of that client. Raises ConnectionRefusedError.
+        """
+        address, limits = peer[0], self._limits
+        too_many = self.connections + len(self._half_open) >= limits.connections
+        if self._is_suspended or too_many:
+            raise ConnectionRefusedError("the listener takes no more connections")
+        if self._by_address[address] >= limits.connections_per_address:
+            raise ConnectionRefusedError("the address has too many connections")
+        ours, theirs = socket.socketpair()
+        if theirs.fileno() >= self._descriptor_end:
+            ours.close()
+            theirs.close()
+            raise ConnectionRefusedError("the last descriptors are for files")
+        theirs.setblocking(False)
+        ours.setblocking(False)
+        self._by_address[address] += 1
+        stream = self._make_stream(address)
+        stream.peer = peer
+        await self._connect(stream, theirs, address)
+        return ours
+
     def _make_stream(self, address: str) -> Stream:
         handler = self._factory.make_connection()
         stream = Stream(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from trilogue.node.access import AccessControl, make_administration
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from trilogue.gateway.dependencies import ProtocolGateway
     from trilogue.gateway.http.app import Health
     from trilogue.gateway.http.login import LoginRules
+    from trilogue.gateway.http.node_clients import NodeClients
     from trilogue.gateway.pulsar.gateway import PulsarGateway
     from trilogue.gateway.tubemq.gateway import TubeGateway
     from trilogue.node.metrics import MeasuredNode
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 TUBEMQ_PATHS = ("/webapi.htm", "/broker.htm")  # of TubeMQ's master and its broker
 ACCESS_PATHS = "/trilogue/{rest:path}"
 REGISTRY_PATHS = "/schema-registry{rest:path}"
+WEBSOCKET_PATHS = "/ws/{rest:path}"
 CONSOLE_PATHS = ("/", "/console", "/console/{rest:path}")
 
 Apps = Mapping[str, "Callable[[], ASGIApp]"]  # by the path under which they are
@@ -76,6 +78,7 @@ async def collect_apps(
     apps = {ACCESS_PATHS: _make_access_app(administration, access)}
     apps |= dict.fromkeys(CONSOLE_PATHS, _make_console_app(node, gateway, administration))
     apps[REGISTRY_PATHS] = _make_registry_app(gateway)
+    apps[WEBSOCKET_PATHS] = _make_websocket_app(node, gateway)
     if node.tubemq is not None:
         token = await web_token(settings, node.storage, metadata)
         apps |= dict.fromkeys(TUBEMQ_PATHS, _make_tubemq_app(node.tubemq, token))
@@ -180,6 +183,33 @@ def _make_registry_app(gateway: ProtocolGateway) -> Callable[[], ASGIApp]:
         from trilogue.gateway.http.registry.routes import build_registry_app
 
         return build_registry_app(gateway)
+
+    return make
+
+
+def _make_node_clients(node: MeasuredNode, gateway: ProtocolGateway) -> NodeClients:
+    """Return what makes clients of the node's own protocols."""
+    from trilogue.gateway.http.node_clients import NodeClients
+
+    def list_mechanisms() -> Sequence[str]:
+        return () if node.kafka is None else node.kafka.settings.sasl_mechanisms
+
+    return NodeClients(
+        node.listeners,
+        node.advertised,
+        requires_login=gateway.requires_login,
+        anonymous=gateway.anonymous,
+        sasl_mechanisms=list_mechanisms,
+    )
+
+
+def _make_websocket_app(node: MeasuredNode, gateway: ProtocolGateway) -> Callable[[], ASGIApp]:
+    """Return what builds the app of Pulsar's WebSockets."""
+
+    def make() -> ASGIApp:
+        from trilogue.gateway.http.websocket.routes import build_websocket_app
+
+        return build_websocket_app(_make_node_clients(node, gateway))
 
     return make
 

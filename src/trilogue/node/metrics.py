@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from trilogue.gateway.memory_budget import ConnectionMemory
     from trilogue.gateway.pulsar.gateway import PulsarGateway
     from trilogue.gateway.tubemq.gateway import TubeGateway
+    from trilogue.node.addresses import Address
     from trilogue.node.background.flush import Flusher
     from trilogue.node.background.helper import Helper
     from trilogue.node.background.maintenance import Maintenance
@@ -55,6 +56,7 @@ class MeasuredNode(Protocol):
     lag: LoopLag
     messages: MessageCount
     listeners: dict[str, Listener]
+    advertised: dict[str, Address]
     http: HttpListener | None
     kafka: KafkaGateway | None
     pulsar: PulsarGateway | None

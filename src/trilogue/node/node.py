@@ -103,6 +103,7 @@ OBJECT_READER_THREADS = (
     12  # more: they wait for the network, and reads of files must not wait for them
 )
 SLOW_NICENESS = 10
+WEBSOCKETS_MAX = 5_000  # each has three descriptors
 HTTP_CONNECTIONS_MAX = 1_000  # below the limit of descriptors, which clients need
 LISTENER_DRAIN_SHARE = 0.5  # of the limit; the rest is for the flush
 
@@ -598,7 +599,13 @@ class Node:
             apps=apps,
         )
         most = min(HTTP_CONNECTIONS_MAX, settings.number("connections.limit"))
-        limits = HttpLimits(connections=most, connections_per_address=most // 2)
+        sockets = min(WEBSOCKETS_MAX, settings.number("connections.limit"))
+        limits = HttpLimits(
+            connections=most,
+            connections_per_address=most // 2,
+            websockets=sockets,
+            websockets_per_address=sockets // 2,
+        )
         http = HttpListener(app, limits, self.memory)
         self._stack.push_async_callback(http.close)
 

@@ -40,7 +40,9 @@ SPELLINGS = (  # of tenant/namespace/topic in a path
     "public/default/orders%00",
     "public/default/%25%36frders",
 )
-KNOWN_APPS = {"ACCESS_PATHS", "CONSOLE_PATHS", "REGISTRY_PATHS", "TUBEMQ_PATHS"}
+KNOWN_APPS = {
+    "ACCESS_PATHS", "CONSOLE_PATHS", "REGISTRY_PATHS", "TUBEMQ_PATHS", "WEBSOCKET_PATHS"
+}  # fmt: skip
 OPEN = {"/admin/v2/brokers/health", "/admin/v2/brokers/ready", "/admin/v2/brokers/version"}
 
 pytestmark = pytest.mark.full
@@ -90,7 +92,7 @@ def client(world: World) -> Iterator[httpx.Client]:
 
 
 def test_every_application_of_the_listener_is_in_the_matrix():
-    """The console and the registry have their own: tests/gateway/http/console, …/registry."""
+    """Others have their own: tests/gateway/http/console, …/registry, …/websocket."""
     assert {name for name in vars(http_apps) if name.endswith("_PATHS")} == KNOWN_APPS
 
 

@@ -51,6 +51,7 @@ class KafkaClient(ClientBase):
             timeout_s=self.options.request_timeout_s,
             connect_timeout_s=self.options.connect_timeout_s,
             security=self.options.security,
+            dial=self.options.dial,
         )
         self._dice = dice or random.Random()  # noqa: S311 - spreads messages, guards nothing
         self._clock = clock

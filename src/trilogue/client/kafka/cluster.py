@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from trilogue.client.connection import Dial
 from trilogue.client.errors import (
     ClientError,
     ConnectionLost,
@@ -76,8 +77,10 @@ class KafkaCluster:
         timeout_s: float = 30.0,
         connect_timeout_s: float = CONNECT_S,
         security: Security = IN_CLEAR,
+        dial: Dial | None = None,
     ) -> None:
         self._security = security
+        self._dial = dial
         self.servers = servers
         self._bootstrap = addresses(servers)
         self._client_id = client_id
@@ -105,7 +108,7 @@ class KafkaCluster:
             self._unreachable_since = time.monotonic()
         await asyncio.sleep(self._backoff.remaining_s(where))
         made = KafkaConnection(
-            self._client_id, self.timeout_s, self._connect_timeout_s, self._security
+            self._client_id, self.timeout_s, self._connect_timeout_s, self._security, self._dial
         )
         try:
             await made.open(*where)

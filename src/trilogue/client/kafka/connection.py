@@ -7,7 +7,7 @@ import logging
 from collections import deque
 from typing import Any, NamedTuple
 
-from trilogue.client.connection import FrameConnection
+from trilogue.client.connection import Dial, FrameConnection
 from trilogue.client.errors import ConnectionLost, ServerUnreachable, Unsupported
 from trilogue.client.kafka.errors import AuthenticationFailed
 from trilogue.client.kafka.security import Security
@@ -61,8 +61,10 @@ class KafkaConnection:
         timeout_s: float = 30.0,
         connect_timeout_s: float = CONNECT_S,
         security: Security = IN_CLEAR,
+        dial: Dial | None = None,
     ) -> None:
         self._security = security
+        self._dial = dial
         self._client_id = client_id
         self._timeout_s = timeout_s
         self._connect_timeout_s = min(timeout_s, connect_timeout_s)
@@ -106,7 +108,7 @@ class KafkaConnection:
         """
         self._address = f"{host}:{port}"
         tls = self._security.make_context()
-        await self._frames.open(host, port, self._connect_timeout_s, tls)
+        await self._frames.open(host, port, self._connect_timeout_s, tls, self._dial)
         request = ApiVersionsRequest(client_software_name="trilogue", client_software_version="0.1")
         try:
             answer: ApiVersionsResponse = await self.start(API_VERSIONS_KEY, TRIED_FIRST, request)

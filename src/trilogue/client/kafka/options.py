@@ -8,6 +8,7 @@ from enum import Enum, IntEnum
 from functools import cached_property
 from typing import Any, Final
 
+from trilogue.client.connection import Dial
 from trilogue.client.errors import InvalidOption
 from trilogue.client.kafka.consumer.assignors import Assignor
 from trilogue.client.kafka.model import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED
@@ -85,12 +86,14 @@ class ClientOptions:
     ssl_key_location: str = ""
     ssl_key_password: str = field(default="", repr=False)
     ssl_endpoint_identification_algorithm: str = "https"
+    dial: Dial | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         check_options(
             self,
             {
                 "client_id": text,
+                "dial": optional(function),
                 "request_timeout_s": seconds(),
                 "connect_timeout_s": seconds(),
                 "oauth_token": optional(function),

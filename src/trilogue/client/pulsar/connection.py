@@ -106,7 +106,9 @@ class PulsarConnection:
         self.address = f"{host}:{port}"
         loop = asyncio.get_running_loop()
         tls = self._security.make_context() if self._is_secure else None
-        await self._frames.open(host, port, self._options.connect_timeout_s, tls)
+        await self._frames.open(
+            host, port, self._options.connect_timeout_s, tls, self._options.dial
+        )
         self._connected = loop.create_future()
         try:
             self._frames.send([frame_of(self._greeting())])

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import Any, Final
 
+from trilogue.client.connection import Dial
 from trilogue.client.errors import InvalidOption
 from trilogue.client.options import (
     check_options,
@@ -160,6 +161,8 @@ class ClientOptions:
     max_redirects: int = 20
     max_decompressed_size: int = 64 << 20
     """A payload that decompresses to more is a bad message."""
+    dial: Dial | None = field(default=None, repr=False)
+    """Connects instead of TCP: a coroutine function of host and port that returns a Unix socket."""
 
     def __post_init__(self) -> None:
         check_options(self, _CLIENT_CHECKS)
@@ -197,6 +200,7 @@ _CLIENT_CHECKS: Final = {
     "listener": text,
     "max_redirects": whole_number(0),
     "max_decompressed_size": whole_number(1),
+    "dial": optional(function),
 }
 
 

@@ -21,7 +21,7 @@ import msgspec
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Mount, Route
+from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trilogue.broker.access.authorizer import CLUSTER, Operation
@@ -94,7 +94,9 @@ def build_app(
         Route("/readyz", readyz, methods=["GET"]),
         Route("/metrics", _LazyApp(make_metrics), methods=["GET"]),
     ]
-    routes += [Route(path, _LazyApp(make)) for path, make in at.items()]
+    for path, make in at.items():
+        lazy = _LazyApp(make)
+        routes += [Route(path, lazy), WebSocketRoute(path, lazy)]
     if more is not None:
         routes.append(Mount("/", _LazyApp(more)))
     return Starlette(routes=routes)

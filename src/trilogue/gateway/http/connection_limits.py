@@ -15,3 +15,6 @@ class HttpLimits(msgspec.Struct, frozen=True):
     head_s: float = 30.0  # from the first chance to send a request to its whole head
     piece_s: float = 60.0  # that a client may take to read a piece of a reply
     keep_alive_s: int = 5
+    websockets: int = 5_000
+    websockets_per_address: int = 2_500
+    websocket_message_bytes: int = 8 << 20  # a message of 5 MiB in base64, and its properties

@@ -5,8 +5,11 @@
     a certificate of the client  that the HTTPS listener has verified
     none of them                 the anonymous user, where `access.anonymous` names one
 
+A WebSocket may have its token as `token` in the query, since pages cannot set headers.
+
 Where `access.authenticate` is off, every client is `User:ANONYMOUS` and credentials are not read.
-The applications find a `ClientAccess` in `scope["access"]`. Without a login only /healthz, /livez
+The applications find a `ClientAccess` in `scope["access"]`, and in
+`scope[CREDENTIALS]` what the client logged in with, for those that act in its name elsewhere. Without a login only /healthz, /livez
 and /readyz are served. An address that fails often is refused without a check (429), for passwords
 to be guessed slowly; a password that was right before is still accepted from it.
 
@@ -24,7 +27,7 @@ from collections.abc import Collection
 from typing import Final
 
 import msgspec
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, QueryParams
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -45,9 +48,10 @@ from trilogue.gateway.failed_logins import (
     FailedLogins,
 )
 from trilogue.gateway.http.app import IS_PUBLIC
-from trilogue.gateway.http.request_limits import CERTIFICATE, HEADERS, HttpError
+from trilogue.gateway.http.request_limits import CERTIFICATE, CREDENTIALS, HEADERS, HttpError
 
 PROTOCOL: Final = "http"
+REQUESTS: Final = frozenset({"http", "websocket"})
 HEALTH_PATHS: Final = frozenset({"/healthz", "/livez", "/readyz"})
 METRICS_PATH: Final = "/metrics"
 ANY_HOST: Final = "*"
@@ -78,7 +82,7 @@ class HttpLogin:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request, or answer 401, 403, 421 or 429."""
-        if scope["type"] != "http" or scope["path"] in HEALTH_PATHS:
+        if scope["type"] not in REQUESTS or scope["path"] in HEALTH_PATHS:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
@@ -90,7 +94,8 @@ class HttpLogin:
             await _refusal(problem)(scope, receive, send)
             return
         is_public = self._is_public(scope["path"], access)
-        await self._app({**scope, "access": access, IS_PUBLIC: is_public}, receive, send)
+        known = {"access": access, CREDENTIALS: _find_credentials(scope, headers)}
+        await self._app({**scope, **known, IS_PUBLIC: is_public}, receive, send)
 
     def _is_public(self, path: str, access: ClientAccess) -> bool:
         """Whether a request needed no login because metrics are public."""
@@ -124,7 +129,7 @@ class HttpLogin:
     async def _find_principal(self, scope: Scope, headers: Headers, host: str) -> Principal:
         if not self._rules.requires_login:
             return ANONYMOUS
-        credentials = headers.getlist("authorization")
+        credentials = _find_credentials(scope, headers)
         if credentials:
             return (await self._verify(credentials, host)).principal
         certificate = scope.get("state", {}).get(CERTIFICATE)
@@ -155,7 +160,7 @@ class HttpLogin:
             raise HttpError(429 if too_many else 401, str(problem)) from None
 
     async def _verify_password(self, text: str, host: str) -> Login:
-        user, password = _decode_basic(text)
+        user, password = decode_basic(text)
         known = self._authenticator.recall_password(user, password, method="basic")
         if known is not None:
             return known
@@ -166,7 +171,16 @@ class HttpLogin:
         )
 
 
-def _decode_basic(text: str) -> tuple[str, bytes]:
+def _find_credentials(scope: Scope, headers: Headers) -> list[str]:
+    """Return the Authorization headers of a request, or a WebSocket's token as if it were one."""
+    found = headers.getlist("authorization")
+    if found or scope["type"] != "websocket":
+        return found
+    query = QueryParams(scope.get("query_string", b""))
+    return [f"Bearer {token}" for token in query.getlist("token")]
+
+
+def decode_basic(text: str) -> tuple[str, bytes]:
     """Return user and password; ("", b"") for what is no such text: it fails as any wrong one."""
     try:
         user, colon, password = base64.b64decode(text.strip(), validate=True).partition(b":")

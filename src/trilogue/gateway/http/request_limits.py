@@ -11,6 +11,7 @@ from trilogue.gateway.memory_budget import MemoryHolder
 MEMORY = "trilogue.memory"  # in the scope of a request: what it holds of the node's memory
 BODY_MEMORY = "trilogue.body_memory"  # the same for its body
 CERTIFICATE = "certificate"  # in the state of a request: what the client showed over TLS
+CREDENTIALS = "trilogue.credentials"  # in the scope: the Authorization headers of the request
 BODY_MAX = 1 << 20
 BODY_FREE = 16 << 10  # of a body, for which no request waits
 PIECE_BYTES = 64 << 10  # at which uvicorn reads no more before a piece is taken

@@ -17,6 +17,7 @@ import socket
 from collections import Counter
 from collections.abc import Iterator
 
+import h11
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -24,6 +25,12 @@ from uvicorn.server import Server
 
 from trilogue.gateway.http.connection_limits import BACKLOG, HttpLimits
 from trilogue.gateway.http.request_limits import BODY_MEMORY, CERTIFICATE, MEMORY
+from trilogue.gateway.http.websocket_connection import (
+    PING_S,
+    PONG_S,
+    WebSocketConnection,
+    WebSockets,
+)
 from trilogue.gateway.memory_budget import ConnectionMemory, MemoryBudget, MemoryHolder
 
 log = logging.getLogger(__name__)
@@ -122,15 +129,17 @@ class _Connection(H11Protocol):
     limits = HttpLimits()
     memory: ConnectionMemory
     by_address: Counter[str]
+    websockets: WebSockets
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._app: ASGIApp = self.app
         self.app = self._run_counted
         self._deadline: asyncio.TimerHandle | None = None
+        self._is_upgraded = False
         self.address = str(self.client[0]) if self.client else ""
         self.by_address[self.address] += 1
-        is_full = len(self.connections) > self.limits.connections
+        is_full = len(self.connections) - self.websockets.count > self.limits.connections
         if is_full or self.by_address[self.address] > self.limits.connections_per_address:
             reason = "listener.full" if is_full else "listener.address_full"
             log.warning(reason, extra={"listener": "http", "address": self.address})
@@ -140,6 +149,8 @@ class _Connection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
+        if self._is_upgraded:
+            return
         answered = getattr(self.cycle, "response_complete", True)  # no cycle before the first
         if answered:
             self._expect_head()
@@ -147,12 +158,21 @@ class _Connection(H11Protocol):
             self._cancel()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._release()
+        super().connection_lost(exc)
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        """Leave the transport to a `WebSocketConnection`, which counts it from now on."""
+        self._is_upgraded = True
+        self._release()
+        super().handle_websocket_upgrade(event)
+
+    def _release(self) -> None:
         self._cancel()
         self.by_address[self.address] -= 1
         if not self.by_address[self.address]:
             del self.by_address[self.address]
         self.memory.closed.add(self)
-        super().connection_lost(exc)
 
     async def _run_counted(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run a request, its body and its reply counted, and the reply sent in pieces."""
@@ -233,12 +253,22 @@ class _CountedRequest:
 
 def _config(app: ASGIApp, limits: HttpLimits, memory: ConnectionMemory) -> Config:
     # uvicorn makes its connections without parameters of ours.
-    own = {"limits": limits, "memory": memory, "by_address": Counter[str]()}
+    websockets = WebSockets(limits, memory)
+    own = {
+        "limits": limits,
+        "memory": memory,
+        "by_address": Counter[str](),
+        "websockets": websockets,
+    }
     connection = type("Connection", (_Connection,), own)
     config = Config(
         app,
         http=connection,
-        ws="none",
+        ws=type("WebSocketConnection", (WebSocketConnection,), {"websockets": websockets}),
+        ws_max_size=limits.websocket_message_bytes,
+        ws_ping_interval=PING_S,
+        ws_ping_timeout=PONG_S,
+        ws_per_message_deflate=False,  # a short message could become a long one
         lifespan="off",
         log_config=None,
         access_log=False,
