@@ -8,10 +8,10 @@
 A WebSocket may have its token as `token` in the query, since pages cannot set headers.
 
 Where `access.authenticate` is off, every client is `User:ANONYMOUS` and credentials are not read.
-The applications find a `ClientAccess` in `scope["access"]`, and in
-`scope[CREDENTIALS]` what the client logged in with, for those that act in its name elsewhere. Without a login only /healthz, /livez
-and /readyz are served. An address that fails often is refused without a check (429), for passwords
-to be guessed slowly; a password that was right before is still accepted from it.
+The applications find a `ClientAccess` in `scope["access"]`, and in `scope[CREDENTIALS]` what the
+client logged in with, for those that act in its name elsewhere. Without a login only /healthz,
+/livez and /readyz are served. An address that fails often is refused without a check (429), for
+passwords to be guessed slowly; a password that was right before is still accepted from it.
 
 A page in a browser reaches this listener under a name of its own (DNS rebinding): the Host header
 has to be an IP address, `localhost` or one of the node's names.
