@@ -47,7 +47,7 @@ class World(LiveNode):
         async def read() -> object:
             broker, state = self.node.storage.broker, self.node.storage.meta.state
             ends = [each.log.end_offset for topic in broker.cluster for each in topic.partitions]
-            return dict(state.topics), dict(state.settings), ends, broker.snapshot()
+            return dict(state.topics), dict(state.settings), ends
 
         return self.run(read())
 
