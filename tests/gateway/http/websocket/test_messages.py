@@ -76,7 +76,7 @@ def test_clients_of_the_binary_protocol_share_its_topics(server, sockets, topic)
         assert consumer.take() == b"to a socket"
 
 
-def test_what_is_acknowledged_does_not_come_again(sockets, topic):
+def test_an_acknowledged_message_does_not_come_again(sockets, topic):
     consumer = sockets(f"consumer/{topic}/s")
     producer = sockets(f"producer/{topic}")
     for each in (b"one", b"two", b"three"):
@@ -125,7 +125,7 @@ def test_a_message_without_an_answer_comes_again_after_the_time_out(sockets, top
     assert consumer.receive()["redeliveryCount"] == 1
 
 
-def test_what_is_returned_too_often_becomes_a_dead_letter(sockets, topic):
+def test_a_message_returned_too_often_becomes_a_dead_letter(sockets, topic):
     letters = sockets(f"consumer/{topic}-s-DLQ/letters")
     consumer = sockets(f"consumer/{topic}/s?subscriptionType=Shared&maxRedeliverCount=1"
                        "&negativeAckRedeliveryDelay=0")  # fmt: skip
