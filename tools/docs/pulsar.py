@@ -120,6 +120,9 @@ def _bounds() -> Iterator[Bound]:
     yield Bound("producers of one connection", count(pulsar.producers_max), refused)
     yield Bound("consumers of one connection", count(pulsar.consumers_max), refused)
     yield Bound("watches of one connection", count(pulsar.watchers_max), refused)
+    yield Bound("watches of all connections; topics that they list together",
+                f"{count(pulsar.all_watchers_max)}; {count(pulsar.watched_topics_max)}",
+                refused + "; at twice as many topics a connection is closed")  # fmt: skip
     yield Bound("a pattern of topics that is evaluated here",
                 f"{topic_patterns.LENGTH_MAX} characters", "its client evaluates it")  # fmt: skip
     yield Bound("messages in one batch", count(MESSAGE_COUNT_LIMIT), "`MetadataError`")
@@ -132,3 +135,5 @@ def _bounds() -> Iterator[Bound]:
     yield Bound("schemas of one topic",
                 f"{schemas.VERSIONS_MAX:,} versions, {size(schemas.SIZE_MAX)}",
                 "`IncompatibleSchema`")  # fmt: skip
+    yield Bound("schemas of all topics and subjects", size(schemas.ALL_SIZE_MAX),
+                "`IncompatibleSchema`; the registry: 42201")  # fmt: skip

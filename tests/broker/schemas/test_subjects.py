@@ -48,7 +48,9 @@ def test_ids_count_from_1_and_survive():
     assert ids == [1, 2]
     assert room.register("other", record("A")) == 1
     again = Subjects(room.meta.state.settings, room.again(), room.cluster, lambda: 0)
-    assert again.ids() == room.subjects.ids()
+    sources = [again.source_by_id(each) for each in ids]
+    assert sources == [room.subjects.source_by_id(each) for each in ids]
+    assert again.last_id == 2
     assert [each.number for each in again.versions(again.find_subject("s"))] == [1, 2]
     assert sorted(again.names()) == ["other", "s"]
 
@@ -57,9 +59,18 @@ def test_two_clients_at_the_same_time_get_different_ids():
     room = Registry()
     first, second = room.plan_version("s", record("A")), room.plan_version("t", record("B"))
 
+    assert room.carry_out(second) == 2
+    assert room.carry_out(first) == 1
+
+
+def test_two_clients_with_the_same_schema_get_one_id():
+    room = Registry()
+    first, second = room.plan_version("s", record("A")), room.plan_version("t", record("A"))
+
     assert room.carry_out(first) == 1
     with pytest.raises(ConcurrentChange):
         room.carry_out(second)
+    assert room.register("t", record("A")) == 1
     assert room.register("t", record("B")) == 2
 
 
@@ -201,3 +212,37 @@ def test_topics_that_kafka_cannot_name_have_no_subject():
     room.add(topic, avro("A"))
 
     assert list(room.subjects.names()) == []
+
+
+def test_a_schema_and_those_below_it_have_so_many_references(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(subjects_module, "RESOLVED_MAX", 3)
+    room = Registry()
+    room.register("a", record("A"))
+    room.register("b", record("B"), Reference("A", "a", 1))
+    room.register("c", record("C"), Reference("A", "a", 1), Reference("B", "b", 1))
+
+    with pytest.raises(InvalidSchema, match="at most 3 references"):
+        room.register("d", record("D"), Reference("C", "c", 1), Reference("B", "b", 1))
+
+
+def test_names_of_references_count_as_size_of_an_id(monkeypatch: pytest.MonkeyPatch):
+    room = Registry()
+    room.register("a", record("A"))
+    monkeypatch.setattr(subjects_module, "IDS_SIZE_MAX", 1_000)
+
+    with pytest.raises(InvalidSchema, match="1000 bytes together"):
+        room.register("b", record("B"), Reference("A" * 1_000, "a", 1))
+
+
+def test_only_a_version_that_is_in_use_keeps_what_it_references():
+    room = Registry()
+    room.register("a", record("A"))
+    used = room.register("b", record("B"), Reference("A", "a", 1))
+
+    assert room.subjects.referrers("a", [1, 2]) == [used]
+    assert room.subjects.referrers("a", [2]) == []
+    again = Subjects(room.meta.state.settings, room.again(), room.cluster, lambda: 0)
+    assert again.referrers("a", [1]) == [used]
+    versions = room.subjects.versions(room.subjects.find_subject("b"))
+    room.carry_out(room.subjects.plan_hide(versions))
+    assert room.subjects.referrers("a", [1]) == []

@@ -10,6 +10,7 @@ from tests.broker.topics.test_cluster import Room as ClusterRoom
 from trilogue.broker.errors import ConcurrentChange, InvalidSchema, UnknownSchema
 from trilogue.broker.metadata_change import MetadataChange
 from trilogue.broker.names import parse_kafka
+from trilogue.broker.schemas import topic_schemas
 from trilogue.broker.schemas.compatibility import Definition
 from trilogue.broker.schemas.topic_schemas import (
     SIZE_MAX,
@@ -202,3 +203,17 @@ def test_unreadable_schema_in_meta_raises_corrupt_log():
     ):
         with pytest.raises(CorruptLog):
             SchemaRegistry({key: text}, lambda: 0)
+
+
+def test_all_schemas_of_all_topics_have_a_bound(monkeypatch: pytest.MonkeyPatch):
+    room = Room()
+    first, second = room.topic("first"), room.topic("second")
+    room.add(first, avro("a"))
+    monkeypatch.setattr(topic_schemas, "ALL_SIZE_MAX", room.schemas.rows.size_bytes)
+
+    with pytest.raises(InvalidSchema, match="all schemas of topics and subjects"):
+        room.add(second, avro("a"))
+    room.carry_out(room.schemas.plan_delete(first))
+    room.carry_out(room.schemas.plan_purge(first))
+    assert room.schemas.rows.size_bytes == 0
+    room.add(second, avro("a"))

@@ -9,7 +9,7 @@ import threading
 import httpx
 import pytest
 
-from trilogue.gateway.http.app import Health, build_app
+from trilogue.gateway.http.app import Health, SharedPage, build_app
 from trilogue.gateway.http.connection_limits import HttpLimits
 from trilogue.gateway.http.listener import HttpListener
 from trilogue.gateway.http.metrics import Exposition, Histogram, Metric
@@ -254,3 +254,19 @@ def test_an_application_that_cannot_be_built_closes_the_sockets(caplog):
 
     asyncio.run(scenario())
     assert caplog.messages[-1] == "listener.failed"
+
+
+def test_a_page_is_made_once_for_all_that_wait_for_it():
+    made = []
+
+    async def make() -> bytes:
+        made.append(len(made))
+        await asyncio.sleep(0)
+        return b"%d" % made[-1]
+
+    async def run():
+        page = SharedPage(make)
+        first = await asyncio.gather(*[page.get() for _ in range(50)])
+        return set(first), await page.get()
+
+    assert asyncio.run(run()) == ({b"0"}, b"1")

@@ -43,6 +43,8 @@ from trilogue.broker.topics.policies import CompatibilityStrategy
 AVRO, JSON, PROTOBUF = "AVRO", "JSON", "PROTOBUF"
 LANGUAGES: Final = (JSON, PROTOBUF, AVRO)
 REFERENCES_MAX: Final = 100  # of one schema
+REFERENCE_BYTES: Final = 256  # of memory that a reference takes beside its names, about
+PRINTED_MAX: Final = 64  # texts that are kept, of SIZE_MAX each
 NESTED_MAX: Final = 16  # references of references
 
 
@@ -60,6 +62,12 @@ class SchemaSource(msgspec.Struct, frozen=True, omit_defaults=True):
     text: str
     language: str = AVRO
     references: tuple[Reference, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """The bytes of the text and of the references, about."""
+        names = sum(len(each.name) + len(each.subject) for each in self.references)
+        return len(self.text) + names + REFERENCE_BYTES * len(self.references)
 
 
 Resolved = Mapping[str, Definition]  # what the references of a schema name
@@ -135,7 +143,7 @@ def _define_protobuf(source: SchemaSource, resolved: Resolved) -> tuple[SchemaSo
     return msgspec.structs.replace(source, text=print_proto(file)), definition
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=PRINTED_MAX)
 def _print_json(data: bytes) -> str | None:
     """Return the text of a definition in JSON; None: it is none."""
     try:
@@ -144,7 +152,7 @@ def _print_json(data: bytes) -> str | None:
         return None
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=PRINTED_MAX)
 def _print_native(native: bytes) -> str | None:
     """Return the text of a PROTOBUF_NATIVE definition; None: Pulsar's client sent nonsense."""
     from trilogue.broker.schemas.protobuf_schemas import print_native

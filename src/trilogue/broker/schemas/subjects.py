@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -42,7 +42,6 @@ from trilogue.broker.schemas.sources import (
 from trilogue.broker.schemas.topic_schemas import (
     VALUE_SUFFIX,
     SchemaRegistry,
-    next_version,
     topic_is,
     value_subject,
 )
@@ -73,7 +72,8 @@ KEY_SUFFIX = "-key"
 NAME_MAX = 1_024  # characters of a subject
 SUBJECTS_MAX = 20_000  # without a topic
 IDS_MAX = 100_000
-IDS_SIZE_MAX = 128 << 20  # bytes of the texts of all ids
+IDS_SIZE_MAX = 64 << 20  # bytes of the texts and references of all ids
+RESOLVED_MAX = 2_000  # references of a schema, and of those that it references
 ALL_SUBJECTS = ""
 
 
@@ -126,6 +126,8 @@ class Subjects:
         self._sources: dict[int, SchemaSource] = {}
         self._ids: dict[SchemaSource, int] = {}
         self._last_id = self._ids_size = 0
+        self._reserved: dict[SchemaSource, int] = {}  # ids of sources that are being recorded
+        self._referrers: dict[tuple[str, int], dict[int, None]] = {}  # subject, version -> ids
         self._configs: dict[str, SubjectConfig] = {}
         for key, text in settings.items():
             if key.startswith((ID_KEY, CONFIG_KEY)):
@@ -148,8 +150,9 @@ class Subjects:
         rows = self._schemas.rows
         own = {subject_of(owner) for owner in rows.owners(SUBJECT_KEY)}
         yield from own
-        for topic in self._cluster:
-            if rows.rows(topic_owner(topic.topic_id)) and is_kafka_name(topic.name):
+        for owner in rows.owners(TOPIC_KEY):
+            topic = self._topic_of(owner)
+            if topic is not None and is_kafka_name(topic.name):
                 name = value_subject(topic.name)
                 if name not in own:
                     yield name
@@ -194,15 +197,21 @@ class Subjects:
             raise UnknownSchema(f"Schema {schema_id} not found")
         return source
 
-    def ids(self) -> Mapping[int, SchemaSource]:
-        """Return all ids and their sources."""
-        return self._sources
+    @property
+    def last_id(self) -> int:
+        """The highest id that was given."""
+        return self._last_id
 
-    def users(self, schema_id: int) -> Iterator[tuple[str, SubjectVersion]]:
-        """Iterate over the subjects and versions that have an id, deleted ones included."""
-        for owner, number in self._schemas.rows.users(schema_id):
+    def users(
+        self, schema_id: int, can_see: Callable[[str], bool] = lambda _: True
+    ) -> Iterator[tuple[str, SubjectVersion]]:
+        """Iterate over the subjects and versions that have an id, deleted ones included.
+
+        Those of subjects that the client cannot see are left out.
+        """
+        for owner, number in list(self._schemas.rows.users(schema_id)):
             name = self._name_of(owner)
-            if name is None:
+            if name is None or not can_see(name):
                 continue
             for each in self.versions(self.find_subject(name), deleted=True):
                 if each.number == number + 1:
@@ -212,19 +221,21 @@ class Subjects:
         """Return the subject of an owner; None: the topic is being deleted."""
         if not owner.startswith(TOPIC_KEY):
             return subject_of(owner)
+        topic = self._topic_of(owner)
+        return None if topic is None else value_subject(topic.name)
+
+    def _topic_of(self, owner: str) -> Topic | None:
         with suppress(UnknownTopicId):
-            topic_id = bytes.fromhex(owner.removeprefix(TOPIC_KEY))
-            return value_subject(self._cluster.topic_by_id(topic_id).name)
+            return self._cluster.topic_by_id(bytes.fromhex(owner.removeprefix(TOPIC_KEY)))
         return None
 
     def referrers(self, subject: str, numbers: Iterable[int]) -> list[int]:
         """Return the ids in use whose sources reference one of these versions."""
-        wanted = set(numbers)
+        ids = {each for number in numbers for each in self._referrers.get((subject, number), ())}
         return [
             schema_id
-            for schema_id, source in self._sources.items()
-            if any(each.subject == subject and each.version in wanted for each in source.references)
-            and any(not each.is_deleted for _, each in self.users(schema_id))
+            for schema_id in sorted(ids)
+            if any(not each.is_deleted for _, each in self.users(schema_id))
         ]
 
     def resolve(self, references: Sequence[Reference]) -> dict[str, Definition]:
@@ -235,21 +246,41 @@ class Subjects:
         return {each.name: self._referenced(each).schema.definition for each in references}
 
     def _referenced(self, reference: Reference) -> SubjectVersion:
-        versions = self.versions(self.find_subject(reference.subject), deleted=True)
-        for each in reversed(versions):
-            if reference.version in {each.number, -1}:
-                return each
+        owners, rows = self.find_subject(reference.subject).owners, self._schemas.rows
+        number, is_latest = reference.version - 1, reference.version == -1
+        for owner in reversed(owners):
+            found = rows.rows(owner)
+            for each in sorted(found, reverse=True) if is_latest else (number,):
+                schema = found.get(each)
+                if (
+                    schema is not None
+                    and not schema.deleted
+                    and self._find_source(schema) is not None
+                ):
+                    return SubjectVersion(owner, each + 1, schema, schema.hidden)
         raise InvalidSchema(
             f"the reference {reference.name!r} names no version {reference.version} of "
             f"{reference.subject!r}"
         )
 
     def _check_levels(self, references: Sequence[Reference]) -> None:
-        """Refuse references of references of more than NESTED_MAX levels."""
+        """Refuse references of references of more than NESTED_MAX levels, or of too many."""
         level = {(each.subject, each.version): each for each in references}
+        seen: set[tuple[str, int]] = set()
+        count = len(references)
         for _ in range(NESTED_MAX):
-            below = (self.source(self._referenced(each)).references for each in level.values())
-            level = {(each.subject, each.version): each for found in below for each in found}
+            seen.update(level)
+            below: dict[tuple[str, int], Reference] = {}
+            for reference in level.values():
+                found = self.source(self._referenced(reference)).references
+                count += len(found)
+                if count > RESOLVED_MAX:
+                    raise InvalidSchema(
+                        f"a schema and those that it references have at most {RESOLVED_MAX} "
+                        "references together"
+                    )
+                below.update({(each.subject, each.version): each for each in found})
+            level = {key: each for key, each in below.items() if key not in seen}
             if not level:
                 return
         raise InvalidSchema(f"references of more than {NESTED_MAX} levels")
@@ -278,7 +309,7 @@ class Subjects:
             time_ms=self._now_ms(),
             schema_id=schema_id,
         )
-        version = next_version(self._schemas.rows.numbered(subject.owners), schema)
+        version = self._schemas.next_version(subject.owners, schema)
         keys = [version_key(each, version) for each in subject.owners]
         ops.append(PutSetting(keys[-1], encode_row(schema)))
 
@@ -292,6 +323,8 @@ class Subjects:
             apply,
             on_conflict=ConcurrentChange("the subject or its topic was changed meanwhile"),
         )
+        if source not in self._ids:
+            self._reserve({source: schema_id}, change)
         if subject.topic is not None:
             self._schemas.watch(subject.topic, version, change)
         return change
@@ -302,18 +335,23 @@ class Subjects:
         conditions: list[Precondition] = []
         made: dict[SchemaSource, int] = {}
         for each in versions:
-            source = self.source(each)
-            if each.schema.schema_id:
+            schema = self._schemas.rows.rows(each.owner).get(each.number - 1)
+            if schema is None or schema.schema_id:  # by now
                 continue
+            source = self.source(each)
             schema_id = self.find_id(source) or made.get(source)
             if schema_id is None:
                 schema_id, more, wanted = self._take_id(source, skip=len(made))
                 made[source] = schema_id
                 ops += more
                 conditions += wanted
-            ops.append(PutSetting(each.key, encode_row(replace(each.schema, schema_id=schema_id))))
-            conditions.append(SettingIs(each.key, encode_row(each.schema)))
-        return self._plan(ops, conditions) if ops else None
+            ops.append(PutSetting(each.key, encode_row(replace(schema, schema_id=schema_id))))
+            conditions.append(SettingIs(each.key, encode_row(schema)))
+        if not ops:
+            return None
+        change = self._plan(ops, conditions)
+        self._reserve(made, change)
+        return change
 
     def plan_hide(self, versions: Sequence[SubjectVersion]) -> MetadataChange[None]:
         """Return the change that deletes versions, which can be seen until they are removed."""
@@ -353,15 +391,30 @@ class Subjects:
         known = self.find_id(source)
         if known is not None:
             return known, [], []
-        size = self._ids_size + len(source.text)
+        size = self._ids_size + source.size
         if len(self._sources) + skip >= IDS_MAX or size > IDS_SIZE_MAX:
             raise InvalidSchema(
                 f"the registry has at most {IDS_MAX} schemas of {IDS_SIZE_MAX} bytes together"
             )
-        schema_id = self._last_id + 1 + skip
+        schema_id = self._reserved.get(source)
+        if schema_id is None:
+            schema_id = max(self._last_id, *self._reserved.values(), 0) + 1 + skip
         key = f"{ID_KEY}{schema_id}"
         text = msgspec.json.encode(source).decode()
         return schema_id, [PutSetting(key, text)], [SettingIs(key, None)]
+
+    def _reserve(self, made: Mapping[SchemaSource, int], change: MetadataChange[Any]) -> None:
+        """Keep ids for sources until the change that records them is settled.
+
+        Others that are recorded at the same time take the next ids, and need not try again.
+        """
+
+        def release(_: object) -> None:
+            for source in made:
+                self._reserved.pop(source, None)
+
+        self._reserved.update(made)
+        change.done.then(release)
 
     def _check_room(self, subject: Subject) -> None:
         rows = self._schemas.rows
@@ -409,12 +462,17 @@ class Subjects:
         before = self._sources.pop(schema_id, None)
         if before is not None:
             self._ids.pop(before, None)
-            self._ids_size -= len(before.text)
+            self._ids_size -= before.size
+            for each in before.references:
+                self._referrers.get((each.subject, each.version), {}).pop(schema_id, None)
         if text is not None:
             source = msgspec.json.decode(text, type=SchemaSource)
             self._sources[schema_id] = source
             self._ids[source] = schema_id
-            self._ids_size += len(source.text)
+            self._ids_size += source.size
+            for each in source.references:
+                by_version = self._referrers.setdefault((each.subject, each.version), {})
+                by_version[schema_id] = None
             self._last_id = max(self._last_id, schema_id)
 
     def _apply(self, ops: Iterable[Op]) -> None:

@@ -48,6 +48,7 @@ KEYS = (TOPIC_KEY, SUBJECT_KEY)
 VALUE_SUFFIX = "-value"  # of the subject that is the schema of a topic's messages
 VERSIONS_MAX = 1_000  # of a topic, deletions included
 SIZE_MAX = 8 << 20  # of all versions of a topic
+ALL_SIZE_MAX = 128 << 20  # of all versions of all topics and subjects
 NAME_MAX = 1_024
 
 
@@ -189,9 +190,16 @@ class SchemaRegistry:
         """Apply a version from meta; None: it was deleted."""
         self.rows.apply_setting(key, text)
 
+    def next_version(self, owners: Sequence[str], schema: Schema) -> int:
+        """Return the number of a version that is added; InvalidSchema: there are too many."""
+        if not schema.deleted and self.rows.size_bytes + schema.size > ALL_SIZE_MAX:
+            raise InvalidSchema(
+                f"all schemas of topics and subjects have at most {ALL_SIZE_MAX} bytes"
+            )
+        return _next_version(self.rows.numbered(owners), schema)
+
     def _plan_next(self, topic: Topic, schema: Schema) -> MetadataChange[int]:
-        there = self.versions(topic)
-        version = next_version(there, schema)
+        version = self.next_version(_owners(topic), schema)
         subject, owner = _owners(topic)
 
         def apply() -> int:
@@ -235,8 +243,7 @@ def select_current(versions: Sequence[NumberedSchema]) -> list[NumberedSchema]:
     return found
 
 
-def next_version(there: Sequence[NumberedSchema], schema: Schema) -> int:
-    """Return the number of a version beside those that exist; InvalidSchema: there are too many."""
+def _next_version(there: Sequence[NumberedSchema], schema: Schema) -> int:
     if len(there) >= VERSIONS_MAX:
         raise InvalidSchema(f"a topic has at most {VERSIONS_MAX} versions of its schema")
     if sum(each.size for _, each in there) + schema.size > SIZE_MAX:

@@ -20,6 +20,7 @@ from trilogue.log.errors import CorruptLog
 
 TOPIC_KEY = "schemas/"
 SUBJECT_KEY = "subjects/"
+ROW_BYTES = 1_024  # of memory that a version takes beside its definition, about
 
 
 class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -59,6 +60,7 @@ class VersionRows:
     def __init__(self) -> None:
         self._rows: dict[str, dict[int, Schema]] = {}
         self._users: dict[int, dict[tuple[str, int], None]] = {}  # of an id: owner and version
+        self.size_bytes = 0  # of all definitions, with ROW_BYTES for each
 
     def rows(self, owner: str) -> Mapping[int, Schema]:
         """Return the versions of an owner."""
@@ -92,6 +94,8 @@ class VersionRows:
         """Store a version; None removes it."""
         rows = self._rows.setdefault(owner, {})
         before = rows.pop(version, None)
+        if before is not None:
+            self.size_bytes -= before.size + ROW_BYTES
         if before is not None and before.schema_id:
             users = self._users[before.schema_id]
             del users[owner, version]
@@ -99,6 +103,7 @@ class VersionRows:
                 del self._users[before.schema_id]
         if schema is not None:
             rows[version] = schema
+            self.size_bytes += schema.size + ROW_BYTES
             if schema.schema_id:
                 self._users.setdefault(schema.schema_id, {})[owner, version] = None
         if not rows:

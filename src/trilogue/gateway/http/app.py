@@ -26,6 +26,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trilogue.broker.access.authorizer import CLUSTER, Operation
 from trilogue.broker.access.client_access import ClientAccess
+from trilogue.gateway.steps import next_step
 
 IS_PUBLIC = "trilogue.is_public"  # in the scope of a request that needed no login
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -79,10 +80,16 @@ def build_app(
         make_page = load_metrics()
         make_named = None if load_named is None else load_named()
 
+        async def make_whole_page() -> bytes:
+            return make_page() if make_named is None else make_page() + await make_named()
+
+        async def make_public_page() -> bytes:
+            return make_page()
+
+        whole, public = SharedPage(make_whole_page), SharedPage(make_public_page)
+
         async def metrics(scope: Scope, receive: Receive, send: Send) -> None:
-            page = make_page()
-            if make_named is not None and _may_see_names(scope):
-                page += await make_named()
+            page = await (whole if _may_see_names(scope) else public).get()
             headers = {**_FRESH, "content-type": METRICS_TYPE}
             await Response(page, headers=headers)(scope, receive, send)
 
@@ -113,6 +120,27 @@ def _may_see_names(scope: Scope) -> bool:
         and not scope.get(IS_PUBLIC, False)
         and access.can_see(Operation.DESCRIBE, *CLUSTER)
     )
+
+
+class SharedPage:
+    """A page that is made once for all requests that came before its making began."""
+
+    def __init__(self, make: Callable[[], Awaitable[bytes]]) -> None:
+        self._make = make
+        self._next: asyncio.Task[bytes] | None = None
+        self._lock = asyncio.Lock()  # it is made once at a time
+
+    async def get(self) -> bytes:
+        """Return the page as it is now or later."""
+        if self._next is None:
+            self._next = asyncio.create_task(self._make_next())
+        return await asyncio.shield(self._next)
+
+    async def _make_next(self) -> bytes:
+        async with self._lock:
+            await next_step()
+            self._next = None
+            return await self._make()
 
 
 class _LazyApp:

@@ -32,6 +32,7 @@ from trilogue.gateway.http.websocket_connection import (
     WebSockets,
 )
 from trilogue.gateway.memory_budget import ConnectionMemory, MemoryBudget, MemoryHolder
+from trilogue.gateway.steps import next_step
 
 log = logging.getLogger(__name__)
 
@@ -227,6 +228,7 @@ class _CountedRequest:
             self._body.pieces = None
             if self._has_large_reply:
                 await self._reply.budget.reserve(self._reply, REPLY_BYTES)
+                await next_step()  # of all that have their memory, one makes its reply at a time
         return message
 
     async def send(self, message: Message) -> None:

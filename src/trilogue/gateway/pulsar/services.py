@@ -52,6 +52,8 @@ class PulsarServices(ProtocolGateway):
         self.messages_dropped = self.bytes_dropped = 0  # of non-persistent topics
         self.bad_messages: Counter[str] = Counter()  # that consumers could not read, by reason
         self.subscribe_rates = SubscribeRates()
+        self.long_lists = asyncio.Lock()  # of topics: one is made at a time
+        self.watches = self.watched_topics = 0  # of topic lists
         cluster = self.broker.cluster
         self.name_prefix = f"{settings.cluster}-{cluster.node_id}-{cluster.node_epoch}"
         self._producer_names = 0

@@ -32,4 +32,6 @@ class PulsarSettings(msgspec.Struct, frozen=True):
     consumers_max: int = 10_000
     metadata_bytes_max: int = 4 * MIB  # metadata of all producers and consumers, where it is long
     watchers_max: int = 32
+    all_watchers_max: int = 10_000  # of all connections
+    watched_topics_max: int = 1_000_000  # that all watches together list
     key_shared_ring: bool = True  # consistent hashing of keys; else ranges that are halved

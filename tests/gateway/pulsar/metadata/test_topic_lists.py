@@ -8,7 +8,9 @@ from tests.gateway.loop import on_loop
 from tests.gateway.pulsar.rig import Rig, settle
 from tests.waiting import pass_time
 from trilogue.broker.access.authorizer import Operation, ResourceKind
+from trilogue.gateway.pulsar.metadata import topic_lists
 from trilogue.gateway.pulsar.metadata.topic_lists import hash_names
+from trilogue.gateway.pulsar.settings import PulsarSettings
 from trilogue.wire.pulsar.errors import ServerError
 
 DEFAULT = "persistent://public/default/"
@@ -195,6 +197,74 @@ async def test_watches_end_with_their_connection():
         peer.transport.close()
 
         assert len(rig.broker.cluster.listeners) == listeners
+
+
+@on_loop
+async def test_long_lists_are_made_in_steps_and_read_like_short_ones(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Also what changes while the names of a watch are gathered."""
+    monkeypatch.setattr(topic_lists, "NAMES_PER_STEP", 2)
+    async with Rig() as rig:
+        for number in range(5):
+            rig.topic(f"t{number}", 2)
+        peer = await rig.connected()
+        names = [f"{DEFAULT}t{topic}-partition-{each}" for topic in range(5) for each in (0, 1)]
+
+        assert list((await listed(peer)).topics) == names
+        peer.send_command(
+            "watchTopicList",
+            namespace="public/default",
+            topics_pattern=".*",
+            watcher_id=1,
+            request_id=7,
+        )
+        await peer.answer("watchTopicListSuccess")
+        rig.topic("t5")
+        update = await peer.answer("watchTopicUpdate")
+
+        assert list(update.new_topics) == [f"{DEFAULT}t5"]
+        assert update.topics_hash == hash_names([*names, f"{DEFAULT}t5"])
+
+
+@on_loop
+async def test_a_long_list_ends_with_its_connection(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(topic_lists, "NAMES_PER_STEP", 1)
+    async with Rig() as rig:
+        for number in range(5):
+            rig.topic(f"t{number}", 2)
+        peer = await rig.connected()
+        listeners = len(rig.broker.cluster.listeners)
+        fields = {"namespace": "public/default", "topics_pattern": ".*"}
+        peer.send_command("watchTopicList", watcher_id=1, request_id=7, **fields)
+        peer.transport.close()
+        await settle()
+
+        assert len(rig.broker.cluster.listeners) == listeners
+        assert (rig.gateway.watches, rig.gateway.watched_topics) == (0, 0)
+        other = await rig.connected()
+        assert len((await listed(other)).topics) == 10
+
+
+@on_loop
+async def test_watches_of_all_connections_are_bounded():
+    settings = PulsarSettings(all_watchers_max=3, watched_topics_max=4)
+    async with Rig(pulsar=settings) as rig:
+        for name in ("a", "b"):
+            rig.topic(name)
+        first, second = await rig.connected(), await rig.connected()
+        fields = {"namespace": "public/default", "topics_pattern": ".*"}
+        await watched(first, ".*", 1)
+        await watched(second, ".*", 1)
+
+        error = await second.request("watchTopicList", "error", watcher_id=2, **fields)
+        assert "as many topics as they may" in error.message
+        await watched(second, "public/default/c", 2)
+        error = await first.request("watchTopicList", "error", watcher_id=2, **fields)
+        assert "as many watches as it may" in error.message
+
+        first.transport.close()
+        assert (rig.gateway.watches, rig.gateway.watched_topics) == (2, 2)
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+b", "a{1000}", "[", "x" * 1_000])

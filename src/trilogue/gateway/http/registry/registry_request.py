@@ -6,7 +6,7 @@ Codes and messages are those of Confluent's registry.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -16,7 +16,7 @@ from starlette.requests import Request
 
 from trilogue.broker.access.authorizer import CLUSTER, Operation, ResourceKind
 from trilogue.broker.access.client_access import ClientAccess
-from trilogue.broker.errors import InvalidName
+from trilogue.broker.errors import ConcurrentChange, InvalidName
 from trilogue.broker.schemas.compatibility import SIZE_MAX, Definition
 from trilogue.broker.schemas.sources import (
     AVRO,
@@ -28,12 +28,15 @@ from trilogue.broker.schemas.sources import (
 )
 from trilogue.broker.schemas.subjects import Subject, SubjectVersion, find_resource
 from trilogue.gateway.dependencies import ProtocolGateway
-from trilogue.gateway.http.administration import AuthorizedRequest
+from trilogue.gateway.http.administration import ATTEMPTS, AuthorizedRequest
 from trilogue.gateway.http.escaped_paths import SLASH
+from trilogue.gateway.steps import next_step
 
 T = TypeVar("T")
 LATEST = ("latest", "-1")
 PAGE_MAX = 10_000  # entries of a list
+SUBJECT_WORK = 1_000  # of a list: looking up the versions of a subject takes as long as
+STEP_WORK = 256 << 10  # reading so many bytes of definitions; others are served after it
 
 SUBJECT_NOT_FOUND, VERSION_NOT_FOUND, SCHEMA_NOT_FOUND = 40401, 40402, 40403
 SUBJECT_SOFT_DELETED, SUBJECT_NOT_SOFT_DELETED = 40404, 40405
@@ -104,6 +107,33 @@ class RegistryRequest(AuthorizedRequest):
         """Return whether the client may do the operation to a subject of a list."""
         return self.can_see(ResourceKind.TOPIC, find_resource(name))
 
+    async def visible_subjects(
+        self, *, deleted: bool
+    ) -> AsyncIterator[tuple[str, list[SubjectVersion]]]:
+        """Iterate, in steps, over the subjects of a list that the client may see.
+
+        With the versions of each; `deleted`: those that were deleted, too.
+        """
+        subjects, prefix, work = self.broker.subjects, self.text("subjectPrefix"), 0
+        for name in sorted(subjects.names()):
+            work += SUBJECT_WORK
+            if name.startswith(prefix) and self.can_see_subject(name):
+                versions = subjects.versions(subjects.find_subject(name), deleted=deleted)
+                yield name, versions
+                work += sum(each.schema.size for each in versions if not each.schema.schema_id)
+            if work > STEP_WORK:
+                work = 0
+                await next_step()
+
+    async def visible_users(self, schema_id: int) -> list[tuple[str, SubjectVersion]]:
+        """Return, in steps, the subjects and versions with an id that the client may see."""
+        found: list[tuple[str, SubjectVersion]] = []
+        for each in self.broker.subjects.users(schema_id, self.can_see_subject):
+            found.append(each)
+            if len(found) % (STEP_WORK // SUBJECT_WORK) == 0:
+                await next_step()
+        return found
+
     # -- what it carries
 
     def json(self, kind: type[T]) -> T:
@@ -123,8 +153,13 @@ class RegistryRequest(AuthorizedRequest):
 
     def page(self, items: Sequence[T]) -> Sequence[T]:
         """Return the part of a list that `offset` and `limit` select."""
+        selected = self.selected()
+        return items[selected.start : selected.stop]
+
+    def selected(self) -> range:
+        """Return the places of a list that `offset` and `limit` select."""
         offset, limit = self._count("offset", 0), self._count("limit", -1)
-        return items[offset : offset + (PAGE_MAX if limit < 0 else min(limit, PAGE_MAX))]
+        return range(offset, offset + (PAGE_MAX if limit < 0 else min(limit, PAGE_MAX)))
 
     def _count(self, name: str, default: int) -> int:
         text = self.http.query_params.get(name, str(default))
@@ -199,9 +234,16 @@ class RegistryRequest(AuthorizedRequest):
 
     async def number_versions(self, versions: Sequence[SubjectVersion]) -> None:
         """Give ids to versions that Pulsar's clients added."""
-        change = self.broker.subjects.plan_number(versions)
-        if change is not None:
-            await self.gateway.write_metadata(change)
+        for _ in range(ATTEMPTS):
+            change = self.broker.subjects.plan_number(versions)
+            if change is None:
+                return
+            try:
+                await self.gateway.write_metadata(change)
+            except ConcurrentChange:
+                continue
+            return
+        raise ConcurrentChange("the subjects change too often")
 
 
 Handler = Callable[[RegistryRequest], Any]

@@ -16,6 +16,10 @@ from trilogue.gateway.http.registry.registry_request import (
     Scope,
 )
 from trilogue.gateway.http.registry.subjects import describe_source, encode_text
+from trilogue.gateway.http.request_limits import reserve_memory
+
+LIST_BYTES_MAX = 16 << 20  # of the schemas in one list
+ENTRY_BYTES = 256  # of an entry beside its schema, about
 
 
 def routes() -> list[RegistryRoute]:
@@ -50,16 +54,27 @@ def list_types(_request: RegistryRequest) -> object:
 
 
 async def list_schemas(request: RegistryRequest) -> object:
-    """Return the versions of all subjects that the client may see."""
-    subjects, prefix, found = request.broker.subjects, request.text("subjectPrefix"), []
-    for name in sorted(subjects.names()):
-        if not name.startswith(prefix) or not request.can_see_subject(name):
-            continue
-        versions = subjects.versions(subjects.find_subject(name), deleted=request.flag("deleted"))
-        found += [
-            (name, each) for each in (versions[-1:] if request.flag("latestOnly") else versions)
-        ]
-    page = request.page(found)
+    """Return the versions of all subjects that the client may see; 422 if they are too large."""
+    subjects, selected, latest = (
+        request.broker.subjects,
+        request.selected(),
+        request.flag("latestOnly"),
+    )
+    page: Users = []
+    place = size = 0
+    async for name, versions in request.visible_subjects(deleted=request.flag("deleted")):
+        for each in versions[-1:] if latest else versions:
+            if place in selected:
+                page.append((name, each))
+                size += subjects.source(each).size + ENTRY_BYTES
+            place += 1
+        if size > LIST_BYTES_MAX:
+            raise RegistryError(
+                422, f"more than {LIST_BYTES_MAX} bytes: use limit, offset or subjectPrefix"
+            )
+        if place >= selected.stop:
+            break
+    await reserve_memory(request.http, size)
     await request.number_versions([each for _, each in page])
     return [
         {
@@ -74,69 +89,74 @@ async def list_schemas(request: RegistryRequest) -> object:
 
 def get_schema(request: RegistryRequest) -> object:
     """Return the schema of an id."""
-    source, users = _find(request)
-    found = describe_source(_formatted(request, source, users))
+    source, user = _find(request)
+    found = describe_source(_formatted(request, source, user))
     if request.flag("fetchMaxId"):
-        found["maxId"] = max(request.broker.subjects.ids())
+        found["maxId"] = request.broker.subjects.last_id
     return found
 
 
 def get_schema_text(request: RegistryRequest) -> object:
     """Return the schema of an id, and nothing else."""
-    source, users = _find(request)
-    return encode_text(_formatted(request, source, users))
+    source, user = _find(request)
+    return encode_text(_formatted(request, source, user))
 
 
-def list_subjects(request: RegistryRequest) -> object:
+async def list_subjects(request: RegistryRequest) -> object:
     """Return the subjects that have an id."""
-    _, users = _find(request)
-    return request.page(sorted({name for name, _ in _shown(request, users)}))
+    return request.page(sorted({name for name, _ in await _shown(request)}))
 
 
-def list_versions(request: RegistryRequest) -> object:
+async def list_versions(request: RegistryRequest) -> object:
     """Return the versions that have an id."""
-    _, users = _find(request)
-    shown = _shown(request, users)
+    shown = await _shown(request)
     return request.page([{"subject": name, "version": each.number} for name, each in shown])
 
 
 Users = list[tuple[str, SubjectVersion]]  # subjects and versions
 
 
-def _shown(request: RegistryRequest, users: Users) -> Users:
-    """Return those that were not deleted, or all if the client wants them."""
-    deleted = request.flag("deleted")
+async def _shown(request: RegistryRequest) -> Users:
+    """Return those that have the id of the path and were not deleted, or all if it is wanted."""
+    _find(request)
+    deleted, users = request.flag("deleted"), await request.visible_users(_schema_id(request))
     return [(name, each) for name, each in users if deleted or not each.is_deleted]
 
 
-def _formatted(request: RegistryRequest, source: SchemaSource, users: Users) -> SchemaSource:
+def _formatted(
+    request: RegistryRequest, source: SchemaSource, user: SubjectVersion | None
+) -> SchemaSource:
     """Return a source in the format of the query, from the definition of a version with its id."""
     if not request.text("format"):
         return source
-    if users:
-        return request.formatted(source, users[0][1].schema.definition)
+    if user is not None:
+        return request.formatted(source, user.schema.definition)
     resolved = request.broker.subjects.resolve(source.references)
     return request.formatted(source, make_definition(source, resolved)[1])
 
 
-def _find(request: RegistryRequest) -> tuple[SchemaSource, Users]:
-    """Return the source of the id of the path, and the versions with it that the client may see.
+def _schema_id(request: RegistryRequest) -> int:
+    text = request.params["id"]
+    if not (text.isascii() and text.isdigit() and len(text) <= 10):
+        raise RegistryError(404, f"HTTP 404 Not Found: {text[:40]} is no id")
+    return int(text)
+
+
+def _find(request: RegistryRequest) -> tuple[SchemaSource, SubjectVersion | None]:
+    """Return the source of the id of the path, and a version with it that the client may see.
 
     A client sees a schema that a subject has which it may see; the cluster's administrators see
     every one, also those of removed subjects.
     """
-    text = request.params["id"]
-    if not (text.isascii() and text.isdigit() and len(text) <= 10):
-        raise RegistryError(404, f"HTTP 404 Not Found: {text[:40]} is no id")
-    schema_id, subjects = int(text), request.broker.subjects
-    users = list(subjects.users(schema_id))
-    seen = [(name, each) for name, each in users if request.can_see_subject(name)]
-    if not seen and not request.can_see(*CLUSTER):
-        name = find_resource(users[0][0]) if users else ""
+    schema_id, subjects = _schema_id(request), request.broker.subjects
+    user = next(subjects.users(schema_id, request.can_see_subject), None)
+    if user is None and not request.can_see(*CLUSTER):
+        hidden = next(subjects.users(schema_id), None)
+        name = find_resource(hidden[0]) if hidden else ""
         request.access.record_refusal(request.operation, ResourceKind.TOPIC, name)
         raise AccessDenied(request.operation, Resource(ResourceKind.TOPIC, ""))
     try:
         source = subjects.source_by_id(schema_id)
     except UnknownSchema as error:
         raise RegistryError(SCHEMA_NOT_FOUND, str(error)) from error
-    return source, seen
+    return source, None if user is None else user[1]

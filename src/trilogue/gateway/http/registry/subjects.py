@@ -55,15 +55,11 @@ def routes() -> list[RegistryRoute]:
 # ---- reading
 
 
-def list_subjects(request: RegistryRequest) -> object:
+async def list_subjects(request: RegistryRequest) -> object:
     """Return the names of subjects."""
-    subjects, prefix = request.broker.subjects, request.text("subjectPrefix")
     deleted, only = request.flag("deleted"), request.flag("deletedOnly")
     found = []
-    for name in sorted(subjects.names()):
-        if not name.startswith(prefix) or not request.can_see_subject(name):
-            continue
-        versions = subjects.versions(subjects.find_subject(name), deleted=deleted or only)
+    async for name, versions in request.visible_subjects(deleted=deleted or only):
         if versions and not (only and any(not each.is_deleted for each in versions)):
             found.append(name)
     return request.page(found)

@@ -5,6 +5,9 @@ put them together. The broker evaluates a pattern that `topic_patterns.py` can p
 pattern the list is complete and marked as not filtered, and a watch is refused, so that the client
 polls. The hash is Pulsar's: a client whose hash is current gets no names.
 
+A list of many names is made in steps, one list of all connections at a time; its connection is not
+read meanwhile.
+
 Topics that are not persistent are in the lists of modes ALL and NON_PERSISTENT, those of this node
 that are in use and those with numbered partitions; a watch is of persistent topics.
 """
@@ -12,8 +15,9 @@ that are in use and those with numbered partitions; a watch is of persistent top
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from functools import partial
+from typing import Any
 
 from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.broker.errors import InvalidRequest, NotServed
@@ -24,6 +28,8 @@ from trilogue.broker.topics.topic import Topic
 from trilogue.entry.checksum import crc32c
 from trilogue.gateway.pulsar.connection import PulsarConnection
 from trilogue.gateway.pulsar.metadata.topic_patterns import TopicPattern, UnsupportedPattern
+from trilogue.gateway.steps import next_step, run_in_turns
+from trilogue.log.steps import Steps
 from trilogue.wire.pulsar.pulsar_pb2 import (
     CommandGetTopicsOfNamespace,
     CommandWatchTopicList,
@@ -31,6 +37,7 @@ from trilogue.wire.pulsar.pulsar_pb2 import (
 )
 
 GATHER_S = 0.1  # changes are sent together: each update hashes all names
+NAMES_PER_STEP = 2_000  # of a list: about a millisecond
 NON_PERSISTENT = CommandGetTopicsOfNamespace.NON_PERSISTENT
 PERSISTENT = CommandGetTopicsOfNamespace.PERSISTENT
 
@@ -43,7 +50,13 @@ def list_names(topic: Topic) -> list[str]:
 def _list_names(name: TopicName, count: int) -> list[str]:
     if not count:
         return [format_pulsar(name)]
-    return [format_pulsar(name, index) for index in range(count)]
+    first = format_pulsar(name, 0).removesuffix("0")
+    return [f"{first}{index}" for index in range(count)]
+
+
+def _size_of(topic: Topic) -> int:
+    """How many names a topic has in a list, at least one for looking at it."""
+    return max(1, numbered_partition_count(topic))
 
 
 def hash_names(names: Iterable[str]) -> str:
@@ -53,8 +66,12 @@ def hash_names(names: Iterable[str]) -> str:
 
 def handle_get_topics_of_namespace(
     connection: PulsarConnection, command: CommandGetTopicsOfNamespace, _frame: memoryview
-) -> None:
+) -> Coroutine[Any, Any, None] | None:
     """Send the topics of a namespace that the client may describe."""
+    return _begin_list(connection, _send_topics(connection, command))
+
+
+def _send_topics(connection: PulsarConnection, command: CommandGetTopicsOfNamespace) -> Steps[None]:
     namespace = parse_namespace(command.namespace)
     pattern = None
     if command.HasField("topics_pattern"):
@@ -64,8 +81,16 @@ def handle_get_topics_of_namespace(
             pattern = None
     found: list[str] = []
     if command.mode != NON_PERSISTENT:
-        for topic in _find_topics(connection, namespace, pattern):
-            found += list_names(topic)
+        size, cluster = 0, connection.gateway.broker.cluster
+        if len(cluster) > NAMES_PER_STEP:
+            yield
+        for topic in cluster.topics_in(namespace):
+            size += _size_of(topic)
+            if size > NAMES_PER_STEP:
+                size = 0
+                yield
+            if _is_visible(connection, topic, pattern):
+                found += list_names(topic)
     if command.mode != PERSISTENT:
         found += _list_non_persistent(connection, namespace, pattern)
     digest = hash_names(found)
@@ -80,13 +105,41 @@ def handle_get_topics_of_namespace(
     )
 
 
+def _begin_list(
+    connection: PulsarConnection, steps: Steps[None]
+) -> Coroutine[Any, Any, None] | None:
+    """Run the first step; return a coroutine for the rest, if there is more.
+
+    Its connection is not read until the list is sent, so that it has one at a time.
+    """
+    try:
+        next(steps)
+    except StopIteration:
+        return None
+    connection.begin_request(connection.bounds.request_bytes)
+    return _end_list(connection, steps)
+
+
+async def _end_list(connection: PulsarConnection, steps: Steps[None]) -> None:
+    try:
+        async with connection.gateway.long_lists:
+            await next_step()
+            if not connection.is_gone:
+                await run_in_turns(steps)
+    finally:
+        connection.end_request(connection.bounds.request_bytes)
+
+
 def handle_watch_topic_list(
     connection: PulsarConnection, command: CommandWatchTopicList, _frame: memoryview
-) -> None:
+) -> Coroutine[Any, Any, None] | None:
     """Send the topics of a namespace that match a pattern, and every later change of that list."""
     watches = connection.watches
-    if len(watches) >= connection.gateway.settings.watchers_max:
+    gateway = connection.gateway
+    if len(watches) >= gateway.settings.watchers_max:
         raise NotServed("the connection has as many watches as it may")
+    if gateway.watches >= gateway.settings.all_watchers_max:
+        raise NotServed("the node has as many watches as it may")
     if command.watcher_id in watches:
         raise InvalidRequest("a watch with this id exists")
     namespace = parse_namespace(command.namespace)
@@ -96,7 +149,19 @@ def handle_watch_topic_list(
         raise NotServed(str(problem)) from problem
     watch = TopicListWatch(connection, command.watcher_id, namespace, pattern)
     watches[command.watcher_id] = watch
-    found, digest = watch.begin()
+    return _begin_list(connection, _send_watched(connection, command, watch))
+
+
+def _send_watched(
+    connection: PulsarConnection, command: CommandWatchTopicList, watch: TopicListWatch
+) -> Steps[None]:
+    try:
+        found = yield from watch.begin()
+    except NotServed:
+        connection.watches.pop(command.watcher_id, None)
+        watch.gone()
+        raise
+    digest = hash_names(found)
     connection.send_command(
         "watchTopicListSuccess",
         request_id=command.request_id,
@@ -104,6 +169,7 @@ def handle_watch_topic_list(
         topic=[] if command.topics_hash == digest else found,
         topics_hash=digest,
     )
+    watch.follow()
 
 
 def handle_watch_topic_list_close(
@@ -134,21 +200,49 @@ class TopicListWatch:
         self._due: asyncio.TimerHandle | None = None
         self._created: dict[str, None] = {}  # names that are not sent yet
         self._deleted: dict[str, None] = {}
+        self._is_gathering = self._is_following = self._is_sending = self._is_gone = False
+        connection.gateway.watches += 1
 
-    def begin(self) -> tuple[list[str], str]:
-        """Return the current names and their hash, and follow changes from here on."""
-        for topic in _find_topics(self._connection, self._namespace, self._pattern):
-            self._known[topic.name] = numbered_partition_count(topic)
-        self._connection.gateway.broker.cluster.listeners.append(self._changed)
-        found = self._names()
-        return found, hash_names(found)
+    def begin(self) -> Steps[list[str]]:
+        """Return the current names, and gather changes from here on; NotServed."""
+        gateway = self._connection.gateway
+        if len(gateway.broker.cluster) > NAMES_PER_STEP:
+            yield
+        if self._is_gone:
+            return []
+        for topic in gateway.broker.cluster.topics_in(self._namespace):
+            if _is_visible(self._connection, topic, self._pattern):
+                self._known[topic.name] = numbered_partition_count(topic)
+        gateway.watched_topics += len(self._known)
+        if gateway.watched_topics > gateway.settings.watched_topics_max:
+            raise NotServed("the watches of the node list as many topics as they may")
+        gateway.broker.cluster.listeners.append(self._changed)
+        self._is_gathering = True
+        found: list[str] = []
+        size = 0
+        for name, count in list(self._known.items()):
+            size += count
+            if size > NAMES_PER_STEP:
+                size = 0
+                yield
+            found += _list_names(name, count)
+        return found
 
-    def _names(self) -> list[str]:
-        return [each for name, count in self._known.items() for each in _list_names(name, count)]
+    def follow(self) -> None:
+        """Send what changes, and what has changed while the names were sent."""
+        self._is_following = not self._is_gone
+        self._send()
 
     def gone(self) -> None:
         """Stop following changes."""
-        self._connection.gateway.broker.cluster.listeners.remove(self._changed)
+        if self._is_gone:
+            return
+        gateway = self._connection.gateway
+        self._is_gone, self._is_following = True, False
+        gateway.watches -= 1
+        gateway.watched_topics -= len(self._known)
+        if self._is_gathering:
+            gateway.broker.cluster.listeners.remove(self._changed)
         if self._due is not None:
             self._due.cancel()
 
@@ -159,12 +253,17 @@ class TopicListWatch:
     def _changed(self, event: TopicEvent, topic: Topic) -> None:
         if topic.name.namespace_name != self._namespace:
             return
+        gateway = self._connection.gateway
+        gateway.watched_topics -= len(self._known)
         count = self._known.pop(topic.name, None)
         before = [] if count is None else _list_names(topic.name, count)
         after: list[str] = []
         if event is not TopicEvent.DELETED and _is_visible(self._connection, topic, self._pattern):
             self._known[topic.name] = numbered_partition_count(topic)
             after = list_names(topic)
+        gateway.watched_topics += len(self._known)
+        if gateway.watched_topics > 2 * gateway.settings.watched_topics_max:
+            self._connection.stream.abort("watch.too_many_topics")
         for name in after[len(before) :]:
             self._deleted.pop(name, None)
             self._created[name] = None
@@ -178,24 +277,33 @@ class TopicListWatch:
 
     def _send(self) -> None:
         self._due = None
-        if not (self._created or self._deleted) or self._connection.write_paused:
+        if not self._is_following or self._is_sending or not (self._created or self._deleted):
             return
+        if sum(self._known.values()) + len(self._known) <= NAMES_PER_STEP:
+            self._send_update()
+        else:  # each update hashes all names
+            self._is_sending = True
+            self._connection.spawn(self._send_in_turn())
+
+    async def _send_in_turn(self) -> None:
+        await next_step()
+        self._is_sending = False
+        if self._is_following and not self._connection.is_gone:
+            self._send_update()
+
+    def _send_update(self) -> None:
+        if self._connection.write_paused:
+            return
+        names = [each for name, count in self._known.items() for each in _list_names(name, count)]
         self._connection.send_command(
             "watchTopicUpdate",
             watcher_id=self._watcher_id,
             new_topics=list(self._created),
             deleted_topics=list(self._deleted),
-            topics_hash=hash_names(self._names()),
+            topics_hash=hash_names(names),
         )
         self._created.clear()
         self._deleted.clear()
-
-
-def _find_topics(
-    connection: PulsarConnection, namespace: NamespaceName, pattern: TopicPattern | None
-) -> list[Topic]:
-    topics = connection.gateway.broker.cluster.topics_in(namespace)
-    return [topic for topic in topics if _is_visible(connection, topic, pattern)]
 
 
 def _list_non_persistent(
