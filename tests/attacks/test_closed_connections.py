@@ -25,6 +25,7 @@ MIB = 1 << 20
 ROUNDS = 4
 LEFT_MAX = 30 * MIB
 HTTP_MAX = 450  # of one address
+GROUPS = 3_000  # of TubeMQ
 
 Opener = Callable[[contextlib.ExitStack, AttackedNode], None]
 
@@ -54,7 +55,7 @@ def open_pulsar(stack: contextlib.ExitStack, node: AttackedNode) -> None:
 def open_tubemq(stack: contextlib.ExitStack, node: AttackedNode) -> None:
     """A consumer of a group of its own."""
     line = stack.enter_context(TubeLine(node.doors["tubemq-broker"]))
-    name = f"g{next(numbers)}"
+    name = f"g{next(numbers) % GROUPS}"  # whose position stays, as data does
     response = line.request(
         "consumerRegisterC2B",
         opType=31,

@@ -63,11 +63,13 @@ def register_many(node: AttackedNode, count: int, *, same: bool) -> Counter[int]
         )
 
 
-@pytest.mark.parametrize("same", [True, False], ids=["one", "different ones"])
+@pytest.mark.parametrize(
+    "same", [True, pytest.param(False, marks=pytest.mark.long)], ids=["one", "different ones"]
+)
 def test_lists_of_large_schemas_that_are_not_read(node: AttackedNode, report: Report, same: bool):
     """Each list is as large as it may be."""
     assert register_many(node, 40, same=same) == {200: 40}
-    with attack(node, report) as stack:
+    with attack(node, report, most_s=4.0) as stack:
         assert request(node, "GET", "/schemas") == 422
         for _ in range(LISTS):
             peer = stack.enter_context(dial(node.doors["http"]))
@@ -91,6 +93,7 @@ def test_large_schemas_in_more_subjects_than_there_is_room_for(node: AttackedNod
     assert request(node, "GET", "/subjects") == 200
 
 
+@pytest.mark.long
 def test_references_of_references(node: AttackedNode, report: Report):
     """Of four levels each subject references all those of the level below."""
     codes: Counter[int] = Counter()

@@ -21,6 +21,8 @@ NAMES = ["persistent://public/default/healthy"] + [
     for topic in range(TOPICS)
     for number in range(PARTITIONS)
 ]
+LONG = [pytest.mark.long, pytest.mark.timeout(300)]
+QUICK = ("stats", "metrics")
 PATHS = {
     "topics": "/admin/v2/persistent/public/default",
     "topics of a namespace": "/admin/v2/namespaces/public/default/topics",
@@ -59,7 +61,8 @@ def watch_topics(watcher_id: int) -> bytes:
     return encode_command(made)
 
 
-@pytest.mark.parametrize("count", [30, pytest.param(300, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("count", [30, 300])
 @pytest.mark.parametrize("is_known", [False, True], ids=["unknown", "known"])
 def test_topics_of_a_namespace(node: AttackedNode, report: Report, count: int, is_known: bool):
     """Each client requests the list 100 times and reads nothing; or knows it, and gets no names."""
@@ -69,7 +72,7 @@ def test_topics_of_a_namespace(node: AttackedNode, report: Report, count: int, i
         send_in_parallel(stack, node.doors["pulsar"], count, requests, first=CONNECT)
 
 
-@pytest.mark.parametrize("count", [30, pytest.param(300, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [30, pytest.param(300, marks=LONG)])
 def test_watches_of_a_namespace(node: AttackedNode, report: Report, count: int):
     """Each client has as many watches as it may."""
     requests = b"".join(watch_topics(each) for each in range(32))
@@ -77,9 +80,15 @@ def test_watches_of_a_namespace(node: AttackedNode, report: Report, count: int):
         send_in_parallel(stack, node.doors["pulsar"], count, requests, first=CONNECT)
 
 
-@pytest.mark.parametrize("path", PATHS.values(), ids=PATHS)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=name, marks=() if name in QUICK else LONG)
+        for name, path in PATHS.items()
+    ],
+)
 def test_pages_with_very_many_names(node: AttackedNode, report: Report, path: str):
     """Two hundred clients request a page at once, and read nothing."""
     request = f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
-    with attack(node, report, most_s=4.0) as stack:
+    with attack(node, report, most_s=1.0) as stack:
         send_in_parallel(stack, node.doors["http"], 200, request)
