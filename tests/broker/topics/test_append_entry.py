@@ -57,6 +57,36 @@ def test_the_size_of_kafkas_batches_does_not_bind_others_but_a_policy_does():
         room.append(value=b"x" * 101)
 
 
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"max_message_size": 20},
+        {"encryption_required": True},
+        {"deduplication": True},
+        {"settings": TopicSettings(log_append_time=True)},
+        {"settings": TopicSettings(acks_from_memory=True)},
+    ],
+    ids=str,
+)
+def test_an_entry_that_a_policy_or_setting_concerns_is_not_plain(extra: dict[str, object]):
+    sent = send(value=b"x" * 100)
+    size = len(sent.entry) - 101
+
+    assert Room().partition.plain.append_entry(sent.entry, sent.header, size) == 0
+    assert Room(**extra).partition.plain.append_entry(sent.entry, sent.header, size) == -1
+
+
+def test_an_entry_for_a_topic_that_has_ended_is_not_plain():
+    room, sent = Room(), send()
+    room.partition.terminated = True
+
+    assert room.partition.plain.append_entry(sent.entry, sent.header, 1) == -1
+    room.partition.terminated = False
+    assert room.partition.plain.append_entry(sent.entry, sent.header, 1) == 0
+    room.partition.deleted = True
+    assert room.partition.plain.append_entry(sent.entry, sent.header, 1) == -1
+
+
 def test_append_to_a_deleted_or_terminated_topic_is_refused_for_any_protocol():
     room = Room()
     room.partition.terminated = True

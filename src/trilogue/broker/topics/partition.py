@@ -105,7 +105,7 @@ class Partition:
         self._update_plain_size()
 
     def _update_plain_size(self) -> None:
-        """Set the maximum size of batches for the plain append; -1 where settings exclude it."""
+        """Set the maximum sizes for the plain append; -1 where settings exclude it."""
         policies = self._policies
         size_max = self.message_size_max
         if policies.max_message_size > 0:
@@ -120,6 +120,7 @@ class Partition:
         ):
             size_max = -1
         self.plain.size_max = size_max
+        self.plain.entry_size_max = -1 if policies.deduplication else size_max
 
     @property
     def deleted(self) -> bool:

@@ -1,8 +1,10 @@
 # ruff: noqa: ERA001 -- the next line is for the compiler
 # cython: annotation_typing=False
-"""Appends the most common kind of batch: valid, without a producer id, to a topic without extras.
+"""Appends what needs no more than its bytes checked, to a topic without extras.
 
-`Partition` owns one and takes every other batch itself. Compiled (plain_batch_appender.pxd adds the
+That is the most common kind of Kafka's batches, valid and without a producer id, and the entries of
+the other formats, which were checked when they were built. `Partition` owns one and takes every
+other batch and entry itself. Compiled (plain_batch_appender.pxd adds the
 types), since it runs once per small produce request; uncompiled it is plain Python. See
 docs/decisions/0061.
 """
@@ -34,12 +36,16 @@ class EntryLog(Protocol):
 
 
 class PlainBatchAppender:
-    """Appends plain batches of up to `size_max` bytes; -1 = the partition takes none that way."""
+    """Appends plain batches of up to `size_max` bytes; -1 = the partition takes none that way.
 
-    __slots__ = ("_log", "size_max")
+    `entry_size_max` is the same for entries of other formats.
+    """
+
+    __slots__ = ("_log", "entry_size_max", "size_max")
 
     def __init__(self, log: EntryLog) -> None:
         self.size_max = -1
+        self.entry_size_max = -1
         self._log = log
 
     def append(self, records: memoryview) -> int:
@@ -61,5 +67,22 @@ class PlainBatchAppender:
             return -1
         try:
             return self._log.append(records, fields)  # type: ignore[arg-type] # the same fields
+        except LogError as error:
+            raise convert_log_error(error) from error
+
+    def append_entry(self, entry: memoryview, header: EntryHeader, size: int) -> int:
+        """Append an entry that was built of `size` bytes and return its base offset.
+
+        -1 where the topic or the entry has extras: nothing is appended then, and
+        `Partition.append_entry` appends or refuses it. Raises `BrokerError` where the log takes
+        nothing.
+        """
+        if size > self.entry_size_max or not isinstance(header, tuple):
+            return -1
+        fields = cython.cast(tuple, header)  # the compiler accepts no named tuple as a tuple
+        if fields[_ATTRIBUTES] & _TRANSACTIONAL:
+            return -1
+        try:
+            return self._log.append(entry, header)
         except LogError as error:
             raise convert_log_error(error) from error

@@ -25,12 +25,19 @@ from trilogue.broker.errors import (
 from trilogue.broker.topics.partition import AppendResult, Partition
 from trilogue.broker.transactions.pulsar_transactions import TxnId
 from trilogue.entry.entry import EntryError, EntryHeader
-from trilogue.entry.pulsar.pulsar_batch import Stamp, build_entry, join_transaction, read_metadata
+from trilogue.entry.pulsar.pulsar_batch import (
+    PULSAR_SECTION_AT,
+    Stamp,
+    build_entry,
+    join_transaction,
+    read_metadata,
+)
 from trilogue.gateway.pulsar.connection import PulsarConnection
 from trilogue.gateway.pulsar.errors import PulsarProtocolError, encode_send_error
 from trilogue.gateway.pulsar.non_persistent.producers import (
     handle_send as handle_non_persistent_send,
 )
+from trilogue.gateway.pulsar.producer import Producer
 from trilogue.gateway.pulsar.transactions.parts import join_before_send, raise_refusal
 from trilogue.gateway.pulsar.transactions.transactions import find_authorized
 from trilogue.gateway.stream import Close
@@ -57,35 +64,26 @@ def handle_send(connection: PulsarConnection, _command: None, frame: memoryview)
     ):
         return False
     section = frame[sent.section_at :]
-    now_ms = gateway.now_ms()
+    is_duplicate = acks_from_memory = False
+    base_offset = -1
     try:
-        entry, header, stamp = build_entry(section, broker_ms=now_ms)
-        if partition.policies.encryption_required and not read_metadata(entry).has_encryption:
-            raise PulsarProtocolError(ServerError.MetadataError, "Messages must be encrypted")
-        if partition.policies.deduplication and stamp.producer_key != producer.key:
-            raise PulsarProtocolError(
-                ServerError.MetadataError, "a message names another producer than its own"
-            )
-        if in_transaction:
-            appended = _append_in_transaction(connection, sent, partition, entry, header, stamp)
-        else:
-            appended = partition.append_entry(entry, header, now_ms=now_ms, sequence=stamp)
+        entry, header, stamp = build_entry(section, broker_ms=gateway.now_ms())
+        if not in_transaction:
+            size = len(entry) - PULSAR_SECTION_AT
+            base_offset = partition.plain.append_entry(entry, header, size)
+        if base_offset < 0:
+            appended = _append_with_policies(connection, sent, producer, entry, header, stamp)
+            base_offset, _, is_duplicate, acks_from_memory = appended
     except (BrokerError, EntryError, PulsarProtocolError) as problem:
         connection.receipts.append(encode_send_error(producer_id, sequence_id, problem))
         producer.commit_group = connection.commit_group
         return True
-    if appended.duplicate:
-        receipt = encode_send_receipt(
-            producer_id, sequence_id, sent.highest_sequence_id, NO_ID, NO_ID
-        )
-    else:
-        receipt = encode_send_receipt(
-            producer_id,
-            sequence_id,
-            sent.highest_sequence_id,
-            partition.log.partition_id,
-            appended.base_offset,
-        )
+    ledger_id, entry_id = partition.log.partition_id, base_offset
+    if is_duplicate:
+        ledger_id = entry_id = NO_ID
+    receipt = encode_send_receipt(
+        producer_id, sequence_id, sent.highest_sequence_id, ledger_id, entry_id
+    )
     count = header.last_offset_delta + 1
     producer.messages += count
     producer.bytes += len(section)
@@ -95,7 +93,7 @@ def handle_send(connection: PulsarConnection, _command: None, frame: memoryview)
         connection.byte_quotas.count_produced(
             connection.principal.name, "", count, len(section), partition.rates
         )
-    if appended.acks_from_memory and producer.commit_group <= connection.commit_groups_done:
+    if acks_from_memory and producer.commit_group <= connection.commit_groups_done:
         connection.write(receipt)
     else:
         producer.commit_group = connection.commit_group
@@ -111,6 +109,28 @@ def _send_elsewhere(connection: PulsarConnection, sent: Send, section: memoryvie
         handle_non_persistent_send(connection, producer, sent, section)
     elif producer_id not in connection.closed_producers:
         raise Close("send.without_producer", producer=producer_id)
+
+
+def _append_with_policies(  # noqa: PLR0917 - what `handle_send` has
+    connection: PulsarConnection,
+    sent: Send,
+    producer: Producer,
+    entry: memoryview,
+    header: EntryHeader,
+    stamp: Stamp,
+) -> AppendResult:
+    """Append an entry of a transaction, or to a topic with policies or settings that concern it."""
+    partition = producer.partition
+    if partition.policies.encryption_required and not read_metadata(entry).has_encryption:
+        raise PulsarProtocolError(ServerError.MetadataError, "Messages must be encrypted")
+    if partition.policies.deduplication and stamp.producer_key != producer.key:
+        raise PulsarProtocolError(
+            ServerError.MetadataError, "a message names another producer than its own"
+        )
+    if sent.txn_least or sent.txn_most:
+        return _append_in_transaction(connection, sent, partition, entry, header, stamp)
+    now_ms = connection.gateway.now_ms()
+    return partition.append_entry(entry, header, now_ms=now_ms, sequence=stamp)
 
 
 def _append_in_transaction(  # noqa: PLR0917 - what `handle_send` has

@@ -12,6 +12,8 @@ from struct import Struct
 
 from trilogue.broker.access.authorizer import ANONYMOUS, Operation, Principal
 from trilogue.broker.errors import AccessDenied, UnknownTopic
+from trilogue.broker.topics.partition import Partition
+from trilogue.entry.entry import EntryHeader
 from trilogue.entry.tubemq.tubemq_entry import WrongChecksum, build_entry, message_id
 from trilogue.gateway.stream import Buffer
 from trilogue.gateway.tubemq.authentication import Role
@@ -48,10 +50,8 @@ def append_message(connection: ClientConnection, request: RpcRequest) -> None:
             raise UnknownTopic(
                 f"partitionId {sent.topic}-{index} not existed, please check your configure"
             )
-        if not size:
-            raise TubeRequestError(TubeCode.BAD_REQUEST, EMPTY_DATA)
-        if size > target.data_bytes_max:
-            raise _too_large_error(size, target.data_bytes_max)
+        if not 0 < size <= target.data_bytes_max:
+            raise _size_error(size, target.data_bytes_max)
         if not (
             gateway.authorizer.allows_all
             or connection.access_of(principal).is_allowed(WRITE, *target.resource)
@@ -69,7 +69,10 @@ def append_message(connection: ClientConnection, request: RpcRequest) -> None:
             now_ms,
         )
         partition = partitions[index]
-        appended = partition.append_entry(entry, header, now_ms=now_ms, size=size, encrypted=False)
+        offset = partition.plain.append_entry(entry, header, size)
+        acks_from_memory = False
+        if offset < 0:
+            offset, acks_from_memory = _append(partition, entry, header, now_ms, size)
     except WrongChecksum as problem:
         text = WRONG_CHECKSUM.format(problem.given, sent.topic, problem.actual)
         connection.write(encode_error(request.serial, TubeCode.FORBIDDEN, text))
@@ -77,7 +80,6 @@ def append_message(connection: ClientConnection, request: RpcRequest) -> None:
     except EXPECTED as problem:
         connection.write(encode_error(request.serial, code_of(problem), str(problem)))
         return
-    offset = appended.base_offset
     stored_id = message_id(partition.log.partition_id, offset)
     receipt = encode_send_response(request.serial, stored_id, now_ms, offset)
     gateway.messages_in += 1
@@ -86,10 +88,18 @@ def append_message(connection: ClientConnection, request: RpcRequest) -> None:
         connection.byte_quotas.count_produced(
             principal.name, sent.client_id, 1, size, partition.rates
         )
-    if appended.acks_from_memory:
+    if acks_from_memory:
         connection.write(receipt)
     else:
         connection.receipts.append(receipt)
+
+
+def _append(
+    partition: Partition, entry: memoryview, header: EntryHeader, now_ms: int, size: int
+) -> tuple[int, bool]:
+    """Append to a topic with extras; return the offset, and whether memory acknowledges it."""
+    appended = partition.append_entry(entry, header, now_ms=now_ms, size=size, encrypted=False)
+    return appended.base_offset, appended.acks_from_memory
 
 
 def encode_error(serial: int, code: TubeCode, text: str) -> Buffer:
@@ -123,7 +133,9 @@ def _authenticate(connection: ClientConnection, sent: SendRequest) -> Principal:
     return authentication.authenticate(Role.PRODUCER, connection, sent.client_id, certificate)
 
 
-def _too_large_error(size: int, most: int) -> TubeRequestError:
+def _size_error(size: int, most: int) -> TubeRequestError:
+    if not size:
+        return TubeRequestError(TubeCode.BAD_REQUEST, EMPTY_DATA)
     text = f"data length over max length, allowed max length is {most}, data length is {size}"
     return TubeRequestError(TubeCode.BAD_REQUEST, text)
 
