@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from benchmarks import kafka_compaction, kafka_security, kafka_transactions
 from benchmarks import kafka_legs as legs
-from benchmarks import kafka_security, kafka_transactions
 from benchmarks.gates import (
     CPU_PER_MESSAGE,
     CPU_PER_REQUEST,
@@ -245,7 +245,16 @@ OTHERS = (
     ),
 )
 
-ROWS = SINGLES + BATCHES + READS + THROUGH + OTHERS + kafka_transactions.ROWS + kafka_security.ROWS
+ROWS = (
+    *SINGLES,
+    *BATCHES,
+    *READS,
+    *THROUGH,
+    *OTHERS,
+    *kafka_transactions.ROWS,
+    *kafka_compaction.ROWS,
+    *kafka_security.ROWS,
+)
 
 START = "start-and-idle"
 RESTART = "restart"

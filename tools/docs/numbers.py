@@ -31,8 +31,11 @@ WANTED = (
     "handshakes_per_s",
     "messages_per_s",
     "share_of_plain",
+    "compacted_mb_per_s",
+    "cpu_ms_per_mb",
     "p50_ms",
     "p99_ms",
+    "quiet_p99_ms",
     "cpu_us_per_request_settled",
     "cpu_us_per_message_settled",
     "refused",
@@ -58,6 +61,7 @@ WANTED = (
 )
 LABELS = {
     "share_of_plain": "share of the rate without transactions",
+    "quiet_p99_ms": "p99 ms without compaction",
     "cpu_us_per_request_settled": "CPU µs/request",
     "cpu_us_per_message_settled": "CPU µs/message",
     "polls_per_s": "fetches/s in a session",

@@ -41,7 +41,7 @@ from trilogue.wire.pulsar.pulsar_pb2 import (
 )
 
 T = TypeVar("T")
-PARTITIONS_MAX: Final = 10_000  # of one request
+PARTS_MAX: Final = 10_000  # of one request
 
 
 class TransactionRequest(Protocol):
@@ -92,35 +92,26 @@ def handle_add_partition(
     connection: PulsarConnection, command: CommandAddPartitionToTxn, _frame: memoryview
 ) -> None:
     """Add partitions, whose messages the transaction will commit."""
-    answer = "addPartitionToTxnResponse"
-    try:
-        if len(command.partitions) > PARTITIONS_MAX:
-            raise NotAllowed(f"a request adds up to {PARTITIONS_MAX} partitions")
-        txn_id = _find_coordinated(connection, command)
+
+    def add(txn_id: TxnId) -> None:
         ids = _find_partition_ids(connection, command.partitions, Operation.WRITE)
         connection.gateway.broker.pulsar_transactions.add_partitions(txn_id, ids)
-    except EXPECTED as problem:
-        _send_error(connection, answer, command.request_id, problem, command)
-        return
-    _answer(connection, answer, command)
+
+    _add_parts(connection, command, "addPartitionToTxnResponse", len(command.partitions), add)
 
 
 def handle_add_subscription(
     connection: PulsarConnection, command: CommandAddSubscriptionToTxn, _frame: memoryview
 ) -> None:
     """Check that the client may ack in these subscriptions."""
-    answer = "addSubscriptionToTxnResponse"
-    try:
-        if len(command.subscription) > PARTITIONS_MAX:
-            raise NotAllowed(f"a request adds up to {PARTITIONS_MAX} subscriptions")
-        txn_id = _find_coordinated(connection, command)
+
+    def check(txn_id: TxnId) -> None:
         connection.gateway.broker.pulsar_transactions.find_open(txn_id)
         topics = (each.topic for each in command.subscription)
         _find_partition_ids(connection, topics, Operation.READ)
-    except EXPECTED as problem:
-        _send_error(connection, answer, command.request_id, problem, command)
-        return
-    _answer(connection, answer, command)
+
+    count = len(command.subscription)
+    _add_parts(connection, command, "addSubscriptionToTxnResponse", count, check)
 
 
 def handle_end_txn(
@@ -152,6 +143,29 @@ def handle_end_txn(
         return ids
 
     _answer_later(connection, promise, answer, request_id, end)
+
+
+def _add_parts(
+    connection: PulsarConnection,
+    command: TransactionRequest,
+    answer: str,
+    count: int,
+    add: Callable[[TxnId], None],
+) -> None:
+    """Add so many parts of a request to its transaction, and answer."""
+    try:
+        if count > PARTS_MAX:
+            raise NotAllowed(f"a request adds up to {PARTS_MAX} partitions or subscriptions")
+        add(_find_coordinated(connection, command))
+    except EXPECTED as problem:
+        _send_error(connection, answer, command.request_id, problem, command)
+        return
+    connection.send_command(
+        answer,
+        request_id=command.request_id,
+        txnid_least_bits=command.txnid_least_bits,
+        txnid_most_bits=command.txnid_most_bits,
+    )
 
 
 def _find_coordinated(connection: PulsarConnection, command: TransactionRequest) -> TxnId:
@@ -218,15 +232,6 @@ def _find_partition_ids(
     cluster = connection.gateway.broker.cluster
     names = [parse_authorized(connection, each, operation) for each in topics]
     return [find_partition_id(cluster, name) for name in names]
-
-
-def _answer(connection: PulsarConnection, answer: str, command: TransactionRequest) -> None:
-    connection.send_command(
-        answer,
-        request_id=command.request_id,
-        txnid_least_bits=command.txnid_least_bits,
-        txnid_most_bits=command.txnid_most_bits,
-    )
 
 
 def _answer_later(
