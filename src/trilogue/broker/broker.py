@@ -197,6 +197,7 @@ class Broker:
                 self._commit_in_transaction,
                 keys_max=limits.ids_max,
                 positions_max=limits.positions_max,
+                positions_in_all_max=limits.parts_max,
             ),
             BranchAcks(
                 table.pending_acks,

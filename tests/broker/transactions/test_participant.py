@@ -79,6 +79,7 @@ class World:
             commit,
             keys_max=2,
             positions_max=3,
+            positions_in_all_max=100,
         )
         self.participant = TransactionParticipant(
             branches,

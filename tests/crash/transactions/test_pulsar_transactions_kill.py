@@ -1,4 +1,5 @@
-"""Transactions of our Pulsar client beside Kafka's while nodes are killed: all, or nothing."""
+"""Transactions of our Pulsar client beside Kafka's while nodes are killed, or slots move between
+them: all of each, or nothing."""
 
 from __future__ import annotations
 
@@ -27,13 +28,14 @@ from tests.crash.transactions.pulsar_workers import (
 from tests.crash.transactions.test_kill_nodes import end_one
 from tests.crash.transactions.transaction_load import Reader, Worker, read_everything
 from tests.node_ports import find_node_ports
-from tests.server import start_server
+from tests.server import run_trilogue, start_server
 
 TOPIC = "transactions"
 PARTITIONS = 3
 KAFKA_WORKERS, PULSAR_WORKERS = 2, 3
-KILL_EVERY_S = (2.0, 5.0)
-NODES = 3
+INTERRUPT_EVERY_S = (2.0, 5.0)
+NODES, SLOTS = 3, 16
+PROGRESS_S = 120.0  # of each worker, after the time of the run, on a busy machine
 
 
 @pytest.fixture
@@ -84,6 +86,34 @@ def test_messages_and_acks_over_nodes_are_whole_through_kills(
         assert server.stop() == 0
 
 
+@pytest.mark.full
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(
+    ("seconds", "inputs"), [(12, 3_000), pytest.param(100, 20_000, marks=pytest.mark.long)]
+)
+def test_messages_and_acks_are_whole_while_slots_move(
+    tmp_path: Path,
+    chance: random.Random,
+    report: Callable[[object], None],
+    seconds: float,
+    inputs: int,
+):
+    """Coordinators, partitions and pending acks get other nodes, with transactions open."""
+    ports = find_node_ports(NODES, "kafka", "pulsar", "http")
+    with start_server(tmp_path / "data", listen=ports.listen, nodes=NODES) as server:
+        place = Place(f"pulsar://{ports.addresses('pulsar')}", server.kafka, server.http)
+
+        def move() -> None:
+            node = str(chance.randint(1, NODES))
+            some = chance.sample(range(SLOTS), SLOTS // 2)
+            words = chance.choice([("drain", node), ("move", *map(str, some), "--to", node)])
+            moved = run_trilogue("nodes", *words, "--data", str(server.data))
+            assert moved.returncode == 0, moved.stderr
+
+        check_load(place, chance, report, move, seconds=seconds, inputs=inputs)
+        assert server.stop() == 0
+
+
 class Place(NamedTuple):
     """The addresses of a server."""
 
@@ -96,12 +126,12 @@ def check_load(
     place: Place,
     chance: random.Random,
     report: Callable[[object], None],
-    kill: Callable[[], None],
+    interrupt: Callable[[], None],
     *,
     seconds: float,
     inputs: int,
 ) -> None:
-    """Run workers of both protocols under kills, then check the history."""
+    """Run workers of both protocols, interrupt them at times, then check the history."""
     history, lock = History(inputs=range(inputs)), threading.Lock()
     url, kafka = place.url, place.kafka
     create_topic(kafka, TOPIC, PARTITIONS)
@@ -117,18 +147,18 @@ def check_load(
         for number in range(PULSAR_WORKERS)
     ]
     workers += pulsar_workers
-    kills, ends = 0, time.monotonic() + seconds
+    interruptions, ends = 0, time.monotonic() + seconds
     with running([*workers, Reader(kafka, *common), PulsarReader(url, TOPIC, history)]):
-        while time.monotonic() < ends:
-            time.sleep(chance.uniform(*KILL_EVERY_S))  # by design: kills at random times
-            kill()
-            kills += 1
+        while time.monotonic() < ends or not all(each.committed >= 3 for each in workers):
+            assert time.monotonic() < ends + PROGRESS_S, "no progress"
+            time.sleep(chance.uniform(*INTERRUPT_EVERY_S))  # by design: at random times
+            interrupt()
+            interruptions += 1
     history.final = read_everything(kafka, TOPIC, PARTITIONS)
     history.left = asyncio.run(read_left(url, place.http))
 
     acked = inputs - len(history.left)
-    report(f"{kills} kills, {acked} acks: {history.summary()}")
+    report(f"{interruptions} interruptions, {acked} acks: {history.summary()}")
     assert history.anomalies() == {}
     assert [each.broken for each in pulsar_workers if each.broken] == []
-    assert all(each.committed >= 3 for each in workers), "no progress"
-    assert acked > 3 * PULSAR_WORKERS
+    assert acked > PULSAR_WORKERS

@@ -23,7 +23,7 @@ waits for that, or for the promise that it gets. Source: KIP-98, KIP-360, KIP-58
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -81,6 +81,7 @@ EPOCH_MAX = 32_766  # the last one that a producer gets; the marker of its end m
 NAME_BYTES_MAX = 1_024
 PULSAR_PREFIX = "__pulsar_txn_"
 RETRY_S = 0.5
+PARTS_A_STEP = 500  # of transactions that time out: some milliseconds
 EMPTY, ONGOING = TransactionState.EMPTY, TransactionState.ONGOING
 PREPARED = {True: TransactionState.PREPARE_COMMIT, False: TransactionState.PREPARE_ABORT}
 COMPLETE = {True: TransactionState.COMPLETE_COMMIT, False: TransactionState.COMPLETE_ABORT}
@@ -284,16 +285,17 @@ class TransactionCoordinator:
         self.check_part(transactional_id, identity, group, adds=adds)
         transaction = self._check(transactional_id, identity)
         contained = transaction.contained
-        count = sum(len(each.moves) for _, each in contained.offsets) + len(moves)
-        if count > self.limits.positions_max:
+        if contained.position_count + len(moves) > self.limits.positions_max:
             raise TooManyTransactions(
                 f"a transaction moves up to {self.limits.positions_max} positions"
             )
+        self.table.check_parts(len(moves), self.limits.parts_max)
         batch = CursorMoves(Door.KAFKA, group, self._now_ms(), list(moves))
         payload = encode_offsets(transactional_id, batch)
         self.table.add_fact(FactKind.TRANSACTION_OFFSETS, payload)
         transaction.changes += 1
-        contained.offsets.append((transaction.changes, batch))
+        contained.add_offsets(transaction.changes, batch)
+        self.table.part_count += len(moves)
         self.table.save_when_durable(transaction)
 
     def add_ack(
@@ -412,19 +414,27 @@ class TransactionCoordinator:
 
     # -- by time, by administrators
 
-    def abort_expired(self) -> int:
-        """Abort transactions that take longer than their timeout; return how many."""
-        now_ms, count = self._now_ms(), 0
+    def abort_expired(self) -> Iterator[int]:
+        """Abort transactions that take longer than their timeout; yield how many, in steps.
+
+        Others may change transactions between the steps.
+        """
+        now_ms, count, parts = self._now_ms(), 0, 0
         for transaction in self.table:
             row = transaction.row
-            if row.state is ONGOING and row.started_ms + row.timeout_ms <= now_ms:
-                if transaction.ending is not None:
-                    continue
-                log.info("transaction.timed_out", extra={"transactional_id": row.transactional_id})
-                self.timeouts += 1
-                count += 1
-                self._abort(transaction)
-        return count
+            if row.state is not ONGOING or row.started_ms + row.timeout_ms > now_ms:
+                continue
+            if transaction.ending is not None:
+                continue
+            parts += 1 + transaction.contained.part_count
+            log.info("transaction.timed_out", extra={"transactional_id": row.transactional_id})
+            self.timeouts += 1
+            count += 1
+            self._abort(transaction)
+            if parts >= PARTS_A_STEP:
+                yield count
+                count = parts = 0
+        yield count
 
     @property
     def is_ending(self) -> bool:
@@ -535,6 +545,7 @@ class TransactionCoordinator:
             raise TooManyTransactions(
                 f"a transaction has up to {self.limits.partitions_max} partitions"
             )
+        self.table.check_parts(len(new_ids) + len(new_groups), self.limits.parts_max)
         now_ms = self._now_ms()
         name = transaction.row.transactional_id
         self.table.add_fact(
@@ -544,6 +555,7 @@ class TransactionCoordinator:
         transaction.changes += 1
         transaction.contained.partitions.update(dict.fromkeys(new_ids, transaction.changes))
         transaction.contained.groups.update(dict.fromkeys(new_groups, transaction.changes))
+        self.table.part_count += len(new_ids) + len(new_groups)
         self.table.join_groups(name, new_groups)
         transaction.row = transaction.row._replace(changed_ms=now_ms)
         self.table.save_when_durable(transaction)
@@ -617,7 +629,7 @@ class TransactionCoordinator:
             return
         self.table.leave_groups(row.transactional_id)
         transaction.row = complete
-        transaction.contained = Contained()
+        self.table.clear(transaction)
         self.table.save_when_durable(transaction, partial(self._settle, transaction))
 
     def _write_markers(
@@ -671,7 +683,7 @@ class TransactionCoordinator:
             payload = encode_saved(row, NO_CONTENT)
             self.table.add_fact(FactKind.TRANSACTION_SAVED, payload)
             transaction.row = row
-            transaction.contained = Contained()
+            self.table.clear(transaction)
             self.table.save_when_durable(transaction)
 
         def committed(problem: BaseException | None) -> None:

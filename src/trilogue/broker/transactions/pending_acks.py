@@ -24,6 +24,7 @@ from trilogue.broker.transactions.records import DeferredAck
 
 SubscriptionId: TypeAlias = tuple[PositionKey, int]  # with the time of its creation
 RANGES_MAX: Final = 200_000  # of one subscription
+RANGES_IN_ALL_MAX: Final = 500_000
 REMOVED_SINGLY_MAX: Final = 64  # of one transaction
 
 
@@ -172,6 +173,7 @@ class PendingAcks:
 
     def __init__(self, ranges_max: int = RANGES_MAX) -> None:
         self._ranges_max = ranges_max
+        self._range_count = 0  # of all subscriptions
         self._subscriptions: dict[SubscriptionId, SubscriptionAcks] = {}
         self._by_transaction: dict[str, dict[SubscriptionId, int]] = {}  # with counts of ranges
         self.listeners: list[Callable[[Release], object]] = []
@@ -194,6 +196,8 @@ class PendingAcks:
         pending = self._subscriptions.get((ack.key, ack.created_ms)) or SubscriptionAcks()
         if len(pending) + len(ack.ranges) > self._ranges_max:
             raise TooManyTransactions(f"a subscription has up to {self._ranges_max} pending acks")
+        if self._range_count + len(ack.ranges) > RANGES_IN_ALL_MAX:
+            raise TooManyTransactions(f"subscriptions have up to {RANGES_IN_ALL_MAX} pending acks")
         until, ranges = ack.until, list(ack.ranges)
         new = until > NOTHING_BELOW
         if until > NOTHING_BELOW:
@@ -215,6 +219,7 @@ class PendingAcks:
         count = self._subscriptions.setdefault(subscription, SubscriptionAcks()).add(name, ack)
         counts = self._by_transaction.setdefault(name, {})
         counts[subscription] = counts.get(subscription, 0) + count
+        self._range_count += count
 
     def range_count(self, name: str) -> int:
         """Return how many ranges a transaction has acked."""
@@ -230,8 +235,10 @@ class PendingAcks:
         """Remove the acks of a transaction that has ended, in some subscriptions or all; notify."""
         counts = self._by_transaction.get(name, {})
         for subscription in list(counts) if subscriptions is None else subscriptions:
-            if counts.pop(subscription, None) is None:
+            count = counts.pop(subscription, None)
+            if count is None:
                 continue
+            self._range_count -= count
             if not counts:
                 del self._by_transaction[name]
             pending = self._subscriptions[subscription]

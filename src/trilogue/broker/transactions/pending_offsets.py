@@ -56,12 +56,16 @@ class PendingOffsets:
         *,
         keys_max: int,
         positions_max: int,
+        positions_in_all_max: int,
     ) -> None:
         self._commit_offsets = commit_offsets
         self._keys_max = keys_max
         self._positions_max = positions_max  # of one key
+        self._positions_in_all_max = positions_in_all_max
         self._journal: FactJournal
         self._pending: dict[PendingKey, list[CursorMoves]] = {}
+        self._counts: dict[PendingKey, int] = {}  # of positions
+        self._count = 0
         self._by_group: dict[str, dict[PendingKey, None]] = {}
         self._durable: dict[PendingKey, tuple[CursorMoves, ...]] = {}
         self._dirty: dict[PendingKey, None] = {}
@@ -88,12 +92,12 @@ class PendingOffsets:
         Raises TooManyTransactions, StorageFailed, DiskFull, TooLarge.
         """
         key = PendingKey(moves.name, producer_id)
-        present = self._pending.get(key, [])
-        if not present and len(self._pending) >= self._keys_max:
+        if key not in self._pending and len(self._pending) >= self._keys_max:
             raise TooManyTransactions(f"up to {self._keys_max} transactions move offsets here")
-        count = sum(len(each.moves) for each in present) + len(moves.moves)
-        if count > self._positions_max:
+        if self._counts.get(key, 0) + len(moves.moves) > self._positions_max:
             raise TooManyTransactions(f"a transaction moves up to {self._positions_max} positions")
+        if self._count + len(moves.moves) > self._positions_in_all_max:
+            raise TooManyTransactions(f"up to {self._positions_in_all_max} positions are pending")
         payload = encode_moves(moves)
         head = _HEAD.pack(VERSION, producer_id) + _SIZE.pack(len(payload))
         self._add_fact(FactKind.PENDING_OFFSETS, head + payload)
@@ -120,11 +124,14 @@ class PendingOffsets:
 
     def _put(self, key: PendingKey, moves: CursorMoves) -> None:
         self._pending.setdefault(key, []).append(moves)
+        self._counts[key] = self._counts.get(key, 0) + len(moves.moves)
+        self._count += len(moves.moves)
         self._by_group.setdefault(key.group, {})[key] = None
 
     def _drop(self, key: PendingKey) -> None:
         if self._pending.pop(key, None) is None:
             return
+        self._count -= self._counts.pop(key)
         keys = self._by_group[key.group]
         del keys[key]
         if not keys:

@@ -43,6 +43,7 @@ class TransactionLimits(msgspec.Struct, frozen=True):
     open_max: int = 10_000  # that clients of Pulsar have begun
     ended_max: int = 1_000  # transactions of Pulsar whose outcome is known after their end
     ack_ranges_max: int = 30_000  # of one transaction: they are one fact when it ends
+    parts_max: int = 500_000  # partitions, groups and positions of all open transactions together
 
 
 class MarkedPartition(Protocol):
@@ -110,13 +111,27 @@ class TransactionParts(Protocol):
 class Contained:
     """What one transaction contains, with the number of the change that added it."""
 
-    __slots__ = ("acks", "groups", "offsets", "partitions")
+    __slots__ = ("acks", "groups", "moved_ids", "offsets", "partitions", "position_count")
 
     def __init__(self) -> None:
         self.partitions: dict[int, int] = {}
         self.groups: dict[str, int] = {}
         self.offsets: list[tuple[int, CursorMoves]] = []
+        self.moved_ids: dict[str, set[int]] = {}  # partitions of `offsets`, by group
+        self.position_count = 0
         self.acks = NumberedAcks()
+
+    @property
+    def part_count(self) -> int:
+        """Partitions, groups and positions."""
+        return len(self.partitions) + len(self.groups) + self.position_count
+
+    def add_offsets(self, change: int, moves: CursorMoves) -> None:
+        """Add positions of a group."""
+        self.offsets.append((change, moves))
+        self.position_count += len(moves.moves)
+        moved = self.moved_ids.setdefault(moves.name, set())
+        moved.update(move.partition_id for move in moves.moves)
 
     def has_part(self, part: Part) -> bool:
         """Whether a partition, group or subscription was added."""
@@ -131,7 +146,8 @@ class Contained:
         """Add what is durable, of a snapshot or the journal."""
         self.partitions.update(dict.fromkeys(content.partition_ids, 0))
         self.groups.update(dict.fromkeys(content.groups, 0))
-        self.offsets += [(0, moves) for moves in content.offsets]
+        for moves in content.offsets:
+            self.add_offsets(0, moves)
         self.acks.restore(content.acks)
 
     def until(self, change: int) -> TransactionContent:

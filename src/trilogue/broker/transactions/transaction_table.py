@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from trilogue.broker.errors import StorageFailed, convert_log_error
+from trilogue.broker.errors import StorageFailed, TooManyTransactions, convert_log_error
 from trilogue.broker.facts import TRANSACTION_KEY, FactJournal, FactKind, SnapshotRow
 from trilogue.broker.transactions.pending_acks import PendingAcks
 from trilogue.broker.transactions.records import (
@@ -20,7 +20,7 @@ from trilogue.broker.transactions.records import (
     decode_saved,
     encode_saved,
 )
-from trilogue.broker.transactions.transaction import Transaction
+from trilogue.broker.transactions.transaction import Contained, Transaction
 from trilogue.log.errors import LogError
 
 NO_CONTENT = TransactionContent()
@@ -38,6 +38,7 @@ class TransactionTable:
         self._by_group: dict[str, dict[str, None]] = {}  # ids whose transactions have the group
         self._dirty: dict[str, None] = {}
         self._by_producer: dict[int, str] = {}  # the id that has, or had, a producer id
+        self.part_count = 0  # of all transactions that are open
 
     def attach(self, journal: FactJournal) -> None:
         """Write to this journal from now on."""
@@ -60,11 +61,16 @@ class TransactionTable:
         found = self._transactions.get(self._by_producer.get(producer_id, ""))
         return None if found is None or found.row.producer_id != producer_id else found
 
+    def check_parts(self, count: int, most: int) -> None:
+        """Raise TooManyTransactions unless open transactions may have so many more parts."""
+        if self.part_count + count > most:
+            raise TooManyTransactions(f"open transactions have up to {most} parts together")
+
     def pending_positions(self, group: str) -> set[int]:
         """Return the partitions whose positions of a group transactions may still move."""
         found: set[int] = set()
         for name in self._by_group.get(group, ()):
-            found.update(self._transactions[name].contained.positions().get(group, ()))
+            found.update(self._transactions[name].contained.moved_ids.get(group, ()))
         return found
 
     # -- changes
@@ -90,11 +96,17 @@ class TransactionTable:
         for group in groups:
             self._by_group.setdefault(group, {})[name] = None
 
+    def clear(self, transaction: Transaction) -> None:
+        """Forget what a transaction contains: it has ended."""
+        self.part_count -= transaction.contained.part_count
+        transaction.contained = Contained()
+
     def _drop(self, name: str) -> None:
         self.leave_groups(name)
         self.pending_acks.release(name, committed=False)
         found = self._transactions.pop(name, None)
         if found is not None:
+            self.part_count -= found.contained.part_count
             self._by_producer.pop(found.row.producer_id, None)
 
     def leave_groups(self, name: str) -> None:
@@ -159,6 +171,7 @@ class TransactionTable:
         row, content = decode_saved(payload)
         transaction = Transaction(row)
         transaction.contained.restore(content)
+        self.part_count += transaction.contained.part_count
         transaction.durable = row
         name = row.transactional_id
         self._transactions[name] = transaction
@@ -189,11 +202,14 @@ class TransactionTable:
             name, changed_ms, ids, groups = decode_grew(payload)
             grown = self._transactions[name]
             grown.begin(changed_ms)
+            before = grown.contained.part_count
             grown.contained.restore(TransactionContent(ids, groups))
+            self.part_count += grown.contained.part_count - before
             self.join_groups(name, groups)
             grown.row = grown.durable = grown.row._replace(changed_ms=changed_ms)
             grown.durable_contained = grown.contained
         else:
             name, moves = decode_offsets(payload)
-            self._transactions[name].contained.offsets.append((0, moves))
+            self._transactions[name].contained.add_offsets(0, moves)
+            self.part_count += len(moves.moves)
         self._dirty[name] = None

@@ -30,7 +30,8 @@ class TransactionExpiry:
             await asyncio.sleep(CHECK_S)
             checks += 1
             try:
-                self._transactions.abort_expired()
+                for _ in self._transactions.abort_expired():
+                    await asyncio.sleep(0)
                 if checks % FORGET_EVERY == 0:
                     self._transactions.forget_expired()
                     self._batch_commits.forget_expired()

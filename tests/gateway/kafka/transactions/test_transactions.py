@@ -10,6 +10,8 @@ from tests.gateway.kafka.rig import NOW_MS, Peer, Rig, batch, settle
 from tests.gateway.loop import on_loop
 from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.broker.facts import Protocol
+from trilogue.broker.transactions import coordinator
+from trilogue.broker.transactions.transaction import TransactionLimits
 from trilogue.wire.kafka.fetch import FetchPartition, FetchRequest, FetchTopic
 from trilogue.wire.kafka.groups.committed_offsets import (
     OffsetFetchRequest,
@@ -48,6 +50,7 @@ from trilogue.wire.kafka.transactions.write_markers import (
 
 TX, TOPIC, GROUP = "tx", "orders", "readers"
 TIMEOUT_MS = 60_000
+POLICY_VIOLATION, ABORTABLE = 44, 120
 INVALID_EPOCH, INVALID_STATE, WRONG_MAPPING, WRONG_TIMEOUT = 47, 48, 49, 50
 CONCURRENT, FENCED, UNSTABLE = 51, 90, 88
 
@@ -87,7 +90,9 @@ class Writer:
         (found,) = answer.results_by_topic_v3_and_below
         return [each.partition_error_code for each in found.results_by_partition]
 
-    async def write(self, *values: str, partition: int = 0, name: str | None = "") -> int:
+    async def write(
+        self, *values: str, partition: int = 0, name: str | None = "", version: int = 0
+    ) -> int:
         records = batch(
             *values,
             producer_id=self.id,
@@ -107,7 +112,7 @@ class Writer:
                     )
                 ],
             ),
-            12 if self.new else 9,
+            version or (12 if self.new else 9),
         )
         code = answer.responses[0].partition_responses[0].error_code
         if not code:
@@ -128,7 +133,9 @@ class Writer:
             self.id, self.epoch, self.sequence = answer.producer_id, answer.producer_epoch, 0
         return answer.error_code
 
-    async def move(self, offset: int, *, group: str = GROUP, partition: int = 0) -> int:
+    async def move(
+        self, offset: int, *, group: str = GROUP, partition: int = 0, version: int | None = None
+    ) -> int:
         answer = await self.peer.request(
             TxnOffsetCommitRequest(
                 transactional_id=self.name,
@@ -148,7 +155,7 @@ class Writer:
                     )
                 ],
             ),
-            5 if self.new else 3,
+            (5 if self.new else 3) if version is None else version,
         )
         return answer.topics[0].partitions[0].error_code
 
@@ -297,6 +304,65 @@ async def test_request_in_a_wrong_transaction_state_is_refused():
 
 
 @on_loop
+async def test_what_was_not_added_is_abortable_for_clients_that_know_the_code():
+    """As a real Kafka 3.9.1 and 4.3.1 answer."""
+    async with Rig() as rig:
+        rig.topic(TOPIC, 2)
+        writer = Writer(rig.peer())
+        await writer.init()
+        await writer.add(0)
+        for version, code in ((10, INVALID_STATE), (11, ABORTABLE)):
+            assert await writer.write("outside", partition=1, version=version) == code
+        for version, code in ((3, INVALID_STATE), (4, ABORTABLE)):
+            assert await writer.move(1, version=version) == code
+        for version in (0, 3, 4):
+            stranger = Writer(rig.peer(), name="unknown")
+            stranger.id = stranger.epoch = 999
+            assert await stranger.move(1, version=version) == WRONG_MAPPING
+
+
+@on_loop
+async def test_open_transactions_have_a_bound_of_parts_together():
+    async with Rig() as rig:
+        topic = rig.topic(TOPIC, 4)
+        table = rig.broker.transactions.table
+        rig.broker.transactions.limits = TransactionLimits(parts_max=5)
+        writer, other = Writer(rig.peer()), Writer(rig.peer(), name="other")
+        for each in (writer, other):
+            await each.init()
+        assert await writer.add(0, 1) == [0, 0]
+        assert await writer.add(0, 1) == [0, 0]
+        assert await writer.add_group() == 0
+        assert await writer.move(7) == 0
+        assert table.part_count == 4
+
+        assert await other.add(2, 3) == [POLICY_VIOLATION] * 2
+        assert await other.add(2) == [0]
+        assert await writer.move(8, partition=1) == POLICY_VIOLATION
+        assert await writer.end() == 0
+        assert await other.add(3) == [0]
+        await rig.commit(rig.broker.cluster.plan_delete(topic.name))
+        assert await other.end(commit=False) == 0
+
+        assert table.part_count == 0
+
+
+@on_loop
+async def test_transactions_that_time_out_together_are_aborted_in_steps(monkeypatch):
+    monkeypatch.setattr(coordinator, "PARTS_A_STEP", 4)
+    async with Rig() as rig:
+        rig.topic(TOPIC)
+        for number in range(5):
+            writer = Writer(rig.peer(), name=f"late-{number}")
+            await writer.init(timeout_ms=1_000)
+            await writer.add(0)
+        rig.now_ms += 1_001
+
+        assert list(rig.broker.transactions.abort_expired()) == [2, 2, 1]
+        assert list(rig.broker.transactions.abort_expired()) == [0]
+
+
+@on_loop
 async def test_of_several_partitions_all_are_added_or_none():
     async with Rig() as rig:
         rig.topic(TOPIC)
@@ -380,9 +446,9 @@ async def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_rec
         await writer.init()
         await writer.write("too slow")
         rig.now_ms += TIMEOUT_MS - 1
-        assert rig.broker.transactions.abort_expired() == 0
+        assert sum(rig.broker.transactions.abort_expired()) == 0
         rig.now_ms += 1
-        assert rig.broker.transactions.abort_expired() == 1
+        assert sum(rig.broker.transactions.abort_expired()) == 1
         await settle()
 
         assert await writer.end() == FENCED
@@ -505,6 +571,7 @@ async def test_state_is_the_same_after_a_restart_from_a_snapshot_and_from_facts(
         assert after.content() == before.content()
         partition_id = rig.broker.cluster.topic(next(iter(rig.broker.cluster)).name)
         assert fresh.table.pending_positions(GROUP) == {partition_id.partitions[0].partition_id}
+        assert fresh.table.part_count == rig.broker.transactions.table.part_count == 3
         rig.now_ms += 8 * 86_400_000
         fresh.attach(rig.log.journal)
         assert fresh.forget_expired() == 1

@@ -9,8 +9,9 @@ acknowledged from memory, unless another topic of the same request requires the 
 no response; when such a request fails the broker closes the connection, as Kafka does, so that
 the client notices.
 From v3 on each partition gets exactly one batch. A transactional batch needs WRITE on the
-transactional id (53) and belongs to its ongoing transaction (48), which from v12 on it joins by
-itself (KIP-890). One whose coordinator is another node waits for it (joined_produce.py).
+transactional id (53) and belongs to its ongoing transaction (48, 120 since v11), which from v12 on
+it joins by itself (KIP-890). One whose coordinator is another node waits for it
+(joined_produce.py).
 
 A batch whose records must be read before the append (broker/topics/batch_validation.py) is
 validated in the executor unless it is small. Meanwhile the connection accepts no other request, so
@@ -69,6 +70,7 @@ NO_RESPONSE, LEADER, ALL = 0, 1, -1
 IDS_SINCE, ZSTD_SINCE = 13, 7
 ADDS_SINCE = 12  # a batch adds its partition to the transaction (KIP-890)
 MESSAGE_SETS_UNTIL = 2  # the last version that carries message sets
+ABORTABLE_SINCE = 11  # a batch of a partition that was not added ends only its transaction
 STORAGE_ERROR_SINCE = 4  # earlier versions do not have KAFKA_STORAGE_ERROR
 # Limits for validation on the event loop: partitions of a request, bytes of a batch as sent, bytes
 # decompressed, and fewer of these if the topic compresses. Larger batches are validated in the
@@ -208,7 +210,12 @@ def replace_by_error(
 
 
 def downgrade_error_code(code: ErrorCode, version: int) -> ErrorCode:
-    """Return an error code that this version has: KAFKA_STORAGE_ERROR (56) is since v4."""
+    """Return the code that this version has.
+
+    KAFKA_STORAGE_ERROR (56) is since v4, and TRANSACTION_ABORTABLE (120) instead of 48 since v11.
+    """
+    if code == ErrorCode.INVALID_TXN_STATE and version >= ABORTABLE_SINCE:
+        return ErrorCode.TRANSACTION_ABORTABLE
     if code == ErrorCode.KAFKA_STORAGE_ERROR and version < STORAGE_ERROR_SINCE:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER  # clients retry on it, too
     return code

@@ -1,15 +1,15 @@
 """TxnOffsetCommit v0-v5: positions that are committed with a transaction.
 
-v2 leader epochs · v3 flexible; the member of the group, which must be current · v4 an abortable
-error · v5 adds the group to the transaction (KIP-890). Needs WRITE on the transactional id (53),
-READ on the group (30) and READ on each topic (29).
+v2 leader epochs · v3 flexible; the member of the group, which must be current · v4 120 instead of
+48, for which clients abort · v5 adds the group to the transaction (KIP-890). Needs WRITE on the
+transactional id (53), READ on the group (30) and READ on each topic (29).
 """
 
 from __future__ import annotations
 
 from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.broker.cursors.committed_offsets import find_refusal
-from trilogue.broker.errors import BrokerError, ProducerFenced
+from trilogue.broker.errors import BrokerError, InvalidTransactionState, ProducerFenced
 from trilogue.broker.facts import CursorMove
 from trilogue.broker.transactions.coordinator import ProducerIdentity
 from trilogue.broker.transactions.node_requests import JoinTransaction
@@ -32,6 +32,7 @@ from trilogue.wire.kafka.transactions.txn_offset_commit import (
 )
 
 MEMBERS_SINCE = 3
+ABORTABLE_SINCE = 4  # a group that was not added ends only the transaction
 ADDS_SINCE = 5
 Moves = list[tuple[CursorMove, TxnOffsetCommitResponsePartition]]
 
@@ -59,7 +60,7 @@ def handle_txn_offset_commit(
             adds=context.version >= ADDS_SINCE,
         )
     except BrokerError as problem:
-        return _refuse(response, moves, problem)
+        return _refuse(response, moves, problem, context.version)
     return DurableResponse(response, _fail)
 
 
@@ -78,22 +79,24 @@ async def _commit_joined(
             gateway, JoinTransaction(request.transactional_id, *producer, group, adds)
         )
         if refusal is not None:
-            return _refuse(response, moves, refusal)
+            return _refuse(response, moves, refusal, context.version)
         if code := _request_code(context, request):  # the group may have gone on meanwhile
             return _fail(response, code)
         participant.add_offsets(*producer, group, [move for move, _ in moves])
     except TimeoutError:
         return _fail(response, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     except BrokerError as problem:
-        return _refuse(response, moves, problem)
+        return _refuse(response, moves, problem, context.version)
     failure = await wait_for_commit(gateway)
     return response if failure is None else _fail(response, to_error_code(failure))
 
 
 def _refuse(
-    response: TxnOffsetCommitResponse, moves: Moves, problem: BrokerError
+    response: TxnOffsetCommitResponse, moves: Moves, problem: BrokerError, version: int
 ) -> TxnOffsetCommitResponse:
     refused = to_error_code(problem)
+    if isinstance(problem, InvalidTransactionState) and version >= ABORTABLE_SINCE:
+        refused = ErrorCode.TRANSACTION_ABORTABLE
     if isinstance(problem, ProducerFenced):
         refused = ErrorCode.INVALID_PRODUCER_EPOCH  # in all versions, as in Kafka
     for _, answer in moves:
