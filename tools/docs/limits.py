@@ -19,7 +19,7 @@ from trilogue.broker.settings.topic_settings import TopicSettings
 from trilogue.broker.settings.topic_table import ENTRY_SIZE_MAX
 from trilogue.broker.settings.values import Kind, format_value
 from trilogue.broker.topics.cluster import ClusterLimits
-from trilogue.broker.transactions.pending_acks import RANGES_MAX
+from trilogue.broker.transactions.pending_acks import RANGES_IN_ALL_MAX, RANGES_MAX
 from trilogue.broker.transactions.transaction import TransactionLimits
 from trilogue.entry.conversion.convert import CONVERTED_MAX
 from trilogue.entry.conversion.pulsar_sections import PAYLOAD_MAX
@@ -209,10 +209,13 @@ def _topics() -> Iterator[Bound]:
     yield Bound("partitions, positions, ranges of acks of a transaction",
                 f"{transactions.partitions_max:,}, {transactions.positions_max:,}, "
                 f"{transactions.ack_ranges_max:,}", f"`POLICY_VIOLATION`, {pulsar}")  # fmt: skip
+    yield Bound("partitions, groups and positions of all open transactions",
+                f"{transactions.parts_max:,}", f"`POLICY_VIOLATION`, {pulsar}")  # fmt: skip
     yield Bound("open transactions of Pulsar's clients", f"{transactions.open_max:,}", pulsar)
     yield Bound("their transactions whose outcome is known after the end",
                 f"{transactions.ended_max:,}", "`TransactionNotFound`")  # fmt: skip
     yield Bound("ranges of pending acks of a subscription", f"{RANGES_MAX:,}", pulsar)
+    yield Bound("ranges of pending acks of all subscriptions", f"{RANGES_IN_ALL_MAX:,}", pulsar)
     yield Bound("groups", f"{groups.groups_max:,}",
                 "the one that was empty longest is forgotten; if all have members: "
                 "`COORDINATOR_NOT_AVAILABLE`")  # fmt: skip

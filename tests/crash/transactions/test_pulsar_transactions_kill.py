@@ -89,7 +89,7 @@ def test_messages_and_acks_over_nodes_are_whole_through_kills(
 @pytest.mark.full
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(
-    ("seconds", "inputs"), [(12, 3_000), pytest.param(100, 20_000, marks=pytest.mark.long)]
+    ("seconds", "inputs"), [(8, 3_000), pytest.param(100, 20_000, marks=pytest.mark.long)]
 )
 def test_messages_and_acks_are_whole_while_slots_move(
     tmp_path: Path,

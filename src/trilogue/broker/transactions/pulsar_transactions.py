@@ -192,6 +192,12 @@ class PulsarTransactions:
             raise UnknownTransaction(f"there is no transaction {txn_id}")
         return found
 
+    def is_large(self, txn_id: TxnId) -> bool:
+        """Whether the end of a transaction of this node's writes to many parts."""
+        table = self.coordinator.table
+        found = table.find_by_producer(txn_id.identity.producer_id)
+        return found is not None and table.is_large(found.row.transactional_id)
+
     def find_name(self, txn_id: TxnId) -> TransactionName:
         """Return the transactional id of a TxnID of any coordinator, and which principal has it.
 

@@ -7,6 +7,7 @@ committed them; at the start, snapshot rows and later facts bring the same state
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import Final
 
 from trilogue.broker.errors import StorageFailed, TooManyTransactions, convert_log_error
 from trilogue.broker.facts import TRANSACTION_KEY, FactJournal, FactKind, SnapshotRow
@@ -24,6 +25,7 @@ from trilogue.broker.transactions.transaction import Contained, Transaction
 from trilogue.log.errors import LogError
 
 NO_CONTENT = TransactionContent()
+PARTS_OF_LARGE: Final = 50
 
 
 class TransactionTable:
@@ -60,6 +62,11 @@ class TransactionTable:
         """Return the state of the id that has this producer id, or None."""
         found = self._transactions.get(self._by_producer.get(producer_id, ""))
         return None if found is None or found.row.producer_id != producer_id else found
+
+    def is_large(self, transactional_id: str) -> bool:
+        """Whether the end of an id's transaction writes to so many parts that it takes long."""
+        found = self.find_by_id(transactional_id)
+        return found is not None and found.contained.part_count > PARTS_OF_LARGE
 
     def check_parts(self, count: int, most: int) -> None:
         """Raise TooManyTransactions unless open transactions may have so many more parts."""

@@ -30,6 +30,8 @@ from trilogue.gateway.pulsar.connection import PulsarConnection
 from trilogue.gateway.pulsar.dispatcher import Dispatcher
 from trilogue.gateway.pulsar.errors import EXPECTED, code_of
 from trilogue.gateway.pulsar.metadata.lookup import parse_authorized
+from trilogue.gateway.steps import next_step
+from trilogue.gateway.stream import STOP_WORK
 from trilogue.wire.pulsar.message_codec import Ack
 from trilogue.wire.pulsar.pulsar_pb2 import (
     CommandAddPartitionToTxn,
@@ -122,6 +124,23 @@ def handle_end_txn(
     Who repeats the request on another connection may have missed the answer and gets it again; on
     the same one the transaction does not exist any more, as at a real broker.
     """
+    transactions = connection.gateway.broker.pulsar_transactions
+    if transactions.is_large(TxnId(command.txnid_most_bits, command.txnid_least_bits)):
+        connection.stream.stop(STOP_WORK)
+        connection.spawn(_end_in_turn(connection, command))
+    else:
+        _end(connection, command)
+
+
+async def _end_in_turn(connection: PulsarConnection, command: CommandEndTxn) -> None:
+    """End a transaction of many parts: one of all connections in a loop iteration."""
+    await next_step()
+    if not connection.is_gone:
+        connection.guarded(lambda: _end(connection, command))
+        connection.stream.go_on(STOP_WORK)
+
+
+def _end(connection: PulsarConnection, command: CommandEndTxn) -> None:
     answer, request_id = "endTxnResponse", command.request_id
     try:
         txn_id = _find_coordinated(connection, command)
