@@ -304,7 +304,7 @@ async def test_request_in_a_wrong_transaction_state_is_refused():
 
 
 @on_loop
-async def test_what_was_not_added_is_abortable_for_clients_that_know_the_code():
+async def test_a_part_that_was_not_added_is_abortable_for_newer_clients():
     """As a real Kafka 3.9.1 and 4.3.1 answer."""
     async with Rig() as rig:
         rig.topic(TOPIC, 2)
