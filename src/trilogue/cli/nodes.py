@@ -1,11 +1,12 @@
 """`trilogue nodes`: the nodes of a cluster, and which of them has which slots.
 
 The list is what each node reports by Kafka's protocol. Moves are requests to the supervisor, by its
-socket in the data directory.
+socket in the data directory; those of a cluster are rows in its database.
 """
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -21,7 +22,7 @@ from trilogue.cli.cluster import (
     TimeoutOption,
     run_with_cluster,
 )
-from trilogue.cli.options import exit_with_error
+from trilogue.cli.options import USAGE_ERROR, exit_with_error
 
 if TYPE_CHECKING:
     from trilogue.client.kafka.cluster import KafkaCluster
@@ -32,7 +33,17 @@ app.info.no_args_is_help = True
 PREFIX: Final = "trilogue."
 MOVE_TIMEOUT: Final = 120.0
 DirectoryOption = Annotated[
-    Path, typer.Option("--data", metavar="DIR", help="The data directory of the server.")
+    Path | None,
+    typer.Option("--data", metavar="DIR", help="The data directory of a server with several nodes."),
+]
+DatabaseOption = Annotated[
+    str,
+    typer.Option(
+        "--cluster",
+        metavar="URL",
+        envvar="TRILOGUE_CLUSTER_URL",
+        help="The database of a cluster on several machines.",
+    ),
 ]
 
 
@@ -66,29 +77,38 @@ def move(
     slots: Annotated[list[int], typer.Argument(metavar="SLOT...", help="The slots to move.")],
     *,
     to: Annotated[int, typer.Option("--to", metavar="ID", help="The node that gets them.")],
-    data: DirectoryOption,
+    data: DirectoryOption = None,
+    cluster: DatabaseOption = "",
     timeout: TimeoutOption = MOVE_TIMEOUT,
 ) -> None:
     """Move slots to another node while all serve: the nodes concerned start again."""
-    _request(data, {"move": dict.fromkeys(map(str, slots), to)}, timeout)
+    _request(data, cluster, {"move": dict.fromkeys(map(str, slots), to)}, timeout)
 
 
 @app.command()
 def drain(
     node: Annotated[int, typer.Argument(metavar="ID", help="The node that gives its slots away.")],
     *,
-    data: DirectoryOption,
+    data: DirectoryOption = None,
+    cluster: DatabaseOption = "",
     timeout: TimeoutOption = MOVE_TIMEOUT,
 ) -> None:
-    """Spread the slots of a node over the others while all serve, until the next start."""
-    _request(data, {"drain": node}, timeout)
+    """Spread the slots of a node over the others while all serve."""
+    _request(data, cluster, {"drain": node}, timeout)
 
 
-def _request(data: Path, content: dict[str, Any], timeout_s: float) -> None:
+def _request(data: Path | None, url: str, content: dict[str, Any], timeout_s: float) -> None:
     from trilogue.node.supervisor.control import ControlError, send_request
 
     try:
-        response = send_request(data, content, timeout_s)
+        if data is not None:
+            response = send_request(data, content, timeout_s)
+        elif url:
+            from trilogue.node.cluster.move_request import request_move
+
+            response = asyncio.run(request_move(url, content, timeout_s))
+        else:
+            exit_with_error("--data DIR or --cluster URL is needed", USAGE_ERROR)
     except ControlError as error:
         exit_with_error(str(error), FAILED)
     moved: dict[str, int] = response["slots"]

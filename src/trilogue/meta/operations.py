@@ -169,6 +169,15 @@ class AssignSlots(msgspec.Struct, frozen=True):
     owners: tuple[int, ...]
 
 
+class GiveSlots(msgspec.Struct, frozen=True):
+    """Make other nodes the owners of slots of the node that writes this.
+
+    Only when nothing of these slots is left in its journal, and nothing more will be written.
+    """
+
+    owners: dict[int, int]  # by slot
+
+
 class AllocateIds(msgspec.Struct, frozen=True):
     """Take the next `count` ids of a kind; the result has them in operation order."""
 
@@ -201,6 +210,7 @@ Op: TypeAlias = (
     | BeginEpoch
     | SetListeners
     | AssignSlots
+    | GiveSlots
     | AllocateIds
     | PutSetting
     | DeleteSetting

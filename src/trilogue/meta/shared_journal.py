@@ -31,7 +31,7 @@ from zlib import crc32
 import msgspec
 
 from trilogue.log.errors import CorruptLog, StorageFailed
-from trilogue.meta import leases
+from trilogue.meta import leases, slot_moves
 from trilogue.meta.errors import Fenced, InvalidChange
 from trilogue.meta.postgres_connection import Connection
 
@@ -224,9 +224,10 @@ class SharedJournal:
 
 
 async def prepare(connection: Connection) -> None:
-    """Create the tables of journals and leases, if they are not there."""
+    """Create the tables of journals, leases and moves, if they are not there."""
     await connection.execute(SCHEMA)
     await connection.execute(leases.SCHEMA)
+    await connection.execute(slot_moves.SCHEMA)
 
 
 async def epochs_of(connection: Connection, node_id: int, before: int) -> list[int]:

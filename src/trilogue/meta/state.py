@@ -390,6 +390,16 @@ def _assign_slots(made: StateChange, op: operations.AssignSlots) -> None:
                 made.put("partitions", partition_id, state_row)
 
 
+def _give_slots(made: StateChange, op: operations.GiveSlots) -> None:
+    state = made.state
+    for slot, node_id in op.owners.items():
+        row = state.slots.get(slot)
+        _rule(row is not None and row.node_id == state.node_id, f"slot {slot} is not this node's")
+        _rule(node_id in state.nodes, f"there is no node {node_id}")
+        assert row is not None
+        made.put("slots", slot, SlotRow(node_id, row.epoch + 1))
+
+
 def partition_slot(topic_id: bytes, number: int, count: int) -> int:
     """Return the slot of a partition: those of a topic are spread."""
     return (crc32(topic_id) + number) % count
@@ -426,6 +436,7 @@ RULES: dict[type, Callable[[StateChange, Any], None]] = {
     operations.BeginEpoch: _begin_epoch,
     operations.SetListeners: _set_listeners,
     operations.AssignSlots: _assign_slots,
+    operations.GiveSlots: _give_slots,
     operations.AllocateIds: _allocate_ids,
     operations.PutSetting: _put_setting,
     operations.DeleteSetting: _delete_setting,

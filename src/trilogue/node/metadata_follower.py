@@ -9,7 +9,7 @@ applied once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from trilogue.log.segments.segment_info import Swap
@@ -35,6 +35,7 @@ class MetadataFollower:
         manifests: ManifestWriter,
         versions: AppliedVersions,
     ) -> None:
+        self.on_owners: Callable[[], None] = lambda: None  # slots have other owners or epochs
         self._storage = storage
         self._versions = versions
         self._writer = writer
@@ -78,6 +79,7 @@ class MetadataFollower:
         broker = self._storage.broker
         if any(table in {"slots", "nodes"} for table, _, _ in writes):
             broker.cluster.ownership.generation += 1
+            self.on_owners()
         topics: dict[TopicKey, None] = {key: None for table, key, _ in writes if table == "topics"}
         for key in topics:
             for _ in broker.cluster.follow(key):

@@ -58,6 +58,7 @@ from trilogue.node.background.retired import RetiredFiles
 from trilogue.node.background.splits import SplitPlanner
 from trilogue.node.background.token_expiry import DelegationTokenExpiry
 from trilogue.node.background.transactions import TransactionExpiry, finish_decisions
+from trilogue.node.cluster.hand_over import HandOver
 from trilogue.node.http_apps import build_http_app, collect_apps, named_metrics_loader
 from trilogue.node.listeners import (
     ListenerPlan,
@@ -122,6 +123,7 @@ class Node:
         self.failed = asyncio.Event()
         self.failure: BaseException | None = None
         self.is_flushed = False  # at its end: everything is in segments
+        self.hand_over = HandOver()
         self.addresses: dict[str, str] = {}
         self.advertised: dict[str, Address] = {}  # by listener, what clients are given
         self.lag = LoopLag(time.monotonic)
@@ -183,9 +185,9 @@ class Node:
                 await self._load_users()
             await self._open_listeners(plans)
             if self.storage.shared is not None:
-                from trilogue.node.cluster.lease_guard import LeaseGuard
+                from trilogue.node.cluster.watching import watch_cluster
 
-                self.add_work(LeaseGuard(self.storage.shared, self.listeners).run())
+                watch_cluster(self, self.storage.shared, self._stack)
             if self.place.has_others:
                 await self._register()
         except BaseException:
@@ -226,6 +228,7 @@ class Node:
             place=self.place,
         )
         self._stack.callback(self.storage.close)
+        self._stack.push_async_callback(self._give_slots)
         self._stack.callback(self._note_flushed)
         self.messages = MessageCount(self.storage.broker.cluster)
         data = self.storage.directory.path
@@ -235,6 +238,9 @@ class Node:
     def _note_flushed(self) -> None:
         """Note, after all that writes is closed, whether the journal has to be read."""
         self.is_flushed = self.storage.log.is_flushed
+
+    async def _give_slots(self) -> None:
+        await self.hand_over.write(self.storage, is_flushed=self.is_flushed)
 
     def _start_background(self) -> None:
         settings = self.settings
@@ -300,6 +306,8 @@ class Node:
                 self.storage, self.metadata_writer, self._manifests, versions
             )
             self._catch_up = follower.catch_up
+            ownership = self.storage.broker.cluster.ownership
+            follower.on_owners = partial(self.hand_over.follow, ownership)
             works += [follower.run(), follower.publish()]
         if self.objects is not None:
             works += [self.objects.run(), self.objects.run_uploads()]

@@ -19,6 +19,7 @@ import resource
 import signal
 import sys
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -140,39 +141,84 @@ async def _serve(
         )
         supervision.report_ready(node.addresses)
         node.add_work(supervision.beat())
+    serving: Node | None = node
     try:
         with ready_file(settings.text("ready-file"), node.addresses):
-            sys.setswitchinterval(SWITCH_INTERVAL_S)
-            collector.configure()
-            collecting = asyncio.create_task(collector.collect_periodically(node.memory.closed))
-            await _wait_for_first(signals.stop.wait(), node.failed.wait())
-            collecting.cancel()
+            while serving is not None:
+                sys.setswitchinterval(SWITCH_INTERVAL_S)
+                await _wait_for_end(serving, signals)
+                if signals.stop.is_set() or serving.failed.is_set():
+                    break
+                former, serving = serving, None
+                serving = await _start_again(former, place, signals)
     finally:
-        limit_s = settings.seconds("shutdown.limit")
-        with watchdog(limit_s + WATCHDOG_MARGIN_S, TOO_LATE):
-            if not node.failed.is_set():
-                await node.drain(signals.hurry, limit_s)
-            if not node.failed.is_set():
-                await node.close()
-            if node.failed.is_set():  # closing writes too, and may fail
-                await _end_failed(node.failure)
-        if node.is_flushed and supervision is not None:
-            supervision.report_drained()
+        if serving is not None:
+            await _end_node(serving, signals)
+            if serving.is_flushed and supervision is not None:
+                supervision.report_drained()
     log.info("server.stopped")
     return 0
 
 
-async def _start_node(
-    settings: Settings, place: NodePlace | None, stop: asyncio.Event
+async def _wait_for_end(node: Node, signals: StopSignals) -> None:
+    """Return when the node is to stop, has failed, or is to start again."""
+    collector.configure()
+    collecting = asyncio.create_task(collector.collect_periodically(node.memory.closed))
+    wanted = node.hand_over.wanted.wait()
+    await _wait_for_first(signals.stop.wait(), node.failed.wait(), wanted)
+    collecting.cancel()
+
+
+async def _end_node(node: Node, signals: StopSignals) -> None:
+    """Drain and close a node; end the process if it has failed, or takes too long."""
+    limit_s = node.settings.seconds("shutdown.limit")
+    with watchdog(limit_s + WATCHDOG_MARGIN_S, TOO_LATE):
+        if not node.failed.is_set():
+            await node.drain(signals.hurry, limit_s)
+        if not node.failed.is_set():
+            await node.close()
+        if node.failed.is_set():  # closing writes too, and may fail
+            await _end_failed(node.failure)
+
+
+async def _start_again(
+    node: Node, place: NodePlace | None, signals: StopSignals
 ) -> Node | None:
-    """Return the node when it serves; None if it was stopped while it waited for its lease."""
+    """Start a node of a cluster again in this process, with other slots; None if it was stopped."""
+    from trilogue.node.cluster.hand_over import place_again, settings_again
+
+    began = time.monotonic()
+    again, settings = (
+        place_again(node.place, node.storage),
+        settings_again(node.settings, node.addresses),
+    )
+    if node.storage.shared is not None:
+        node.storage.shared.keeps_lease = True
+    await _end_node(node, signals)
+    ended_s = time.monotonic() - began
+    started = await _start_node(settings, place, signals.stop, again)
+    took_s = time.monotonic() - began
+    log.info("node.again", extra={"ended_s": round(ended_s, 3), "took_s": round(took_s, 3)})
+    return started
+
+
+async def _start_node(
+    settings: Settings,
+    place: NodePlace | None,
+    stop: asyncio.Event,
+    again: NodePlace | None = None,
+) -> Node | None:
+    """Return the node when it serves; None if it was stopped while it waited for its lease.
+
+    `again` is the place of a node that this process was just before, and which has its lease.
+    """
     from trilogue.node.node import Node  # after logging is set up: imports may log
 
     loop = asyncio.get_running_loop()
     is_shared = place is not None and place.cluster is not None and place.cluster.shared is not None
     while True:
-        granted = place
-        if place is not None and is_shared:
+        granted, again = again or place, None
+        if place is not None and granted is place and is_shared:
             from trilogue.node.cluster.waiting import wait_for_lease
 
             granted = await wait_for_lease(place, Path(settings.text("data")), stop)

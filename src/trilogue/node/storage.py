@@ -198,7 +198,10 @@ def _open(
             fs, directory, place.cluster, meta.state, loop=loop, on_failed=on_failed, last=last
         )
     broker = _broker(settings, meta, loop, now_ms)
-    broker.cluster.ownership.has_own_segments = place.cluster is not None
+    if place.cluster is not None:
+        broker.cluster.ownership.hold()
+        broker.cluster.ownership.has_own_segments = place.cluster.shared is None
+        broker.cluster.ownership.has_own_files = True
     broker.restore_snapshot(meta.snapshots())
     ownership = broker.cluster.ownership
     reach = _find_objects(settings, meta.state.cluster_id, place)
@@ -249,8 +252,7 @@ def _open(
 def _find_objects(settings: Settings, cluster_id: bytes, place: NodePlace) -> Reach | None:
     if not settings.text("objects.url"):
         return None
-    part = f"node-{place.node_id}" if place.cluster is not None else ""
-    return reach_of(settings, cluster_id, part)
+    return reach_of(settings, cluster_id, None if place.cluster is None else place.node_id)
 
 
 def _open_shared(
@@ -308,7 +310,7 @@ def _open_directory(
 
 def owned_manifest(manifest: Manifest, ownership: Ownership) -> Manifest:
     """Return the part of a manifest that a node serves."""
-    if ownership.is_alone:
+    if ownership.is_alone and not ownership.has_own_files:
         return manifest
     owned = {
         each: known for each, known in manifest.partitions.items() if ownership.owns_partition(each)

@@ -495,7 +495,8 @@ class Cluster:
         That is the one which the client is connected to: C++ clients do not follow otherwise.
         """
         topic_id = self.new_topic_id()
-        while not topic.partitioned and not self.ownership.owns_new_topic(topic_id):
+        is_of_this_node = not topic.partitioned and self.ownership.serves_any
+        while is_of_this_node and not self.ownership.owns_new_topic(topic_id):
             topic_id = self.new_topic_id()
         return topic_id
 

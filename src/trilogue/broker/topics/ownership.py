@@ -29,12 +29,30 @@ NAMED = frozenset({GROUP_KEY, TRANSACTION_KEY, BATCH_KEY})  # the rest of the ke
 class Ownership:
     """The owners of one moment, as meta has them."""
 
-    __slots__ = ("_state", "generation", "has_own_segments")
+    __slots__ = ("_state", "_held", "generation", "has_own_files", "has_own_segments")
 
     def __init__(self, state: MetaState) -> None:
         self._state = state
         self.has_own_segments = False  # each node has its segments where no other one has access
+        self.has_own_files = False  # so it has those that are not in object storage
+        self._held: frozenset[int] | None = None  # slots whose state this process has; None = all
         self.generation = 0  # moves when meta has other owners or epochs; for caches
+
+    def hold(self) -> None:
+        """Serve no slot but those of now: the state of others is read by another start."""
+        self._held = frozenset(slot for slot in self._state.slots if self._state.owns(slot))
+
+    def owns_slot(self, slot: int) -> bool:
+        """Whether this node serves a slot: it is the owner, and has the slot's state."""
+        row = self._state.slots.get(slot)
+        is_owner = row is not None and row.node_id == self._state.node_id
+        return is_owner and (self._held is None or slot in self._held)
+
+    @property
+    def gained(self) -> list[int]:
+        """The slots that this node owns and does not serve before its next start."""
+        owned = (each for each in self._state.slots if self._state.owns(each))
+        return [each for each in owned if not self.owns_slot(each)]
 
     @property
     def node_id(self) -> int:
@@ -44,12 +62,12 @@ class Ownership:
     @property
     def is_alone(self) -> bool:
         """Whether this node owns everything."""
-        return all(row.node_id == self._state.node_id for row in self._state.slots.values())
+        return all(map(self.owns_slot, self._state.slots))
 
     @property
     def is_master(self) -> bool:
         """Whether this node is TubeMQ's active master: the owner of the first slot."""
-        return self._state.owns(0)
+        return self.owns_slot(0)
 
     @property
     def master_id(self) -> int:
@@ -78,7 +96,12 @@ class Ownership:
 
     def owns_partition(self, partition_id: int) -> bool:
         """Whether this node serves a partition."""
-        return self.partition_owner(partition_id) == self._state.node_id
+        return self.owns_slot(self._slot(partition_id))
+
+    @property
+    def serves_any(self) -> bool:
+        """Whether this node serves a slot."""
+        return any(map(self.owns_slot, self._state.slots))
 
     def partition_slot(self, partition_id: int) -> int:
         """Return the slot of a partition."""
@@ -86,7 +109,7 @@ class Ownership:
 
     def owns_new_topic(self, topic_id: bytes) -> bool:
         """Whether this node will serve the first partition of a topic with this id."""
-        return self._state.owns(partition_slot(topic_id, 0, len(self._state.slots)))
+        return self.owns_slot(partition_slot(topic_id, 0, len(self._state.slots)))
 
     def name_owner(self, name: str) -> int:
         """Return the id of the node that coordinates a group or a transactional id."""
@@ -94,7 +117,7 @@ class Ownership:
 
     def owns_name(self, name: str) -> bool:
         """Whether this node coordinates a group or a transactional id."""
-        return self.name_owner(name) == self._state.node_id
+        return self.owns_slot(self._state.slot_of(name))
 
     @property
     def slot_count(self) -> int:
@@ -123,7 +146,7 @@ class Ownership:
     def owns_snapshot(self, key: bytes) -> bool:
         """Whether the row of a flush cut (broker/facts.py) belongs to this node."""
         if len(self._state.slots) == 1:
-            return self._state.owns(0)
+            return self.owns_slot(0)
         kind = key[:1]
         if kind in NAMED:
             return self.owns_name(key[1:].decode())
@@ -140,10 +163,10 @@ class Ownership:
 
     def owns_segment(self, segment: SegmentInfo) -> bool:
         """Whether no other node owns a partition that has entries in a segment."""
+        if self._is_private(segment):
+            return segment.node_id == self._state.node_id
         if self.is_alone:
             return True
-        if self.has_own_segments:
-            return segment.node_id == self._state.node_id
         partitions = self._state.partitions
         return all(
             self.owns_partition(each) for each in segment.partitions.ids if each in partitions
@@ -151,25 +174,29 @@ class Ownership:
 
     def reads_segment(self, segment: SegmentInfo) -> bool:
         """Whether a segment has entries of this node's partitions, or of none that is left."""
+        if self._is_private(segment):
+            return segment.node_id == self._state.node_id
         if self.is_alone:
             return True
-        if self.has_own_segments:
-            return segment.node_id == self._state.node_id
         partitions, left = self._state.partitions, False
         for partition_id in segment.partitions.ids:
             if partition_id in partitions:
                 left = True
                 if self.owns_partition(partition_id):
                     return True
-        return not left and self._state.owns(0)
+        return not left and self.owns_slot(0)
 
     def retires_segment(self, segment: SegmentInfo) -> bool:
         """Whether this node removes a segment without live entries: one node does."""
-        if self.has_own_segments:
+        if self._is_private(segment):
             return segment.node_id == self._state.node_id
         partitions = self._state.partitions
         first = next((each for each in segment.partitions.ids if each in partitions), None)
         return self.is_alone or first is None or self.owns_partition(first)
+
+    def _is_private(self, segment: SegmentInfo) -> bool:
+        """Whether no node but the one that wrote a segment can read it."""
+        return self.has_own_segments or (self.has_own_files and not segment.store)
 
     def _slot(self, partition_id: int) -> int:
         row = self._state.partitions.get(partition_id)

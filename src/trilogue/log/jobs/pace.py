@@ -6,7 +6,6 @@ that waits for it. A process runs one job at a time, so one flag is enough.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Final
 
@@ -18,17 +17,22 @@ SYNC_SIZE: Final = 8 << 20  # a paced job syncs this often, so that no burst del
 
 STEP_S: Final = 0.1  # longest sleep before `hurry` is checked again
 
-_haste = threading.Event()
+
+class _Haste:
+    """A flag that a signal handler may set: `threading.Event` takes a lock, and would wait for itself
+    where one signal interrupts the handler of another."""
+
+    is_set = False
 
 
 def hurry() -> None:
     """Run the current job at full speed until `calm` is called."""
-    _haste.set()
+    _Haste.is_set = True
 
 
 def calm() -> None:
     """Make the next job keep its rate."""
-    _haste.clear()
+    _Haste.is_set = False
 
 
 class Pace:
@@ -55,11 +59,11 @@ class Pace:
 
     def __call__(self, size: int) -> None:
         """Count written bytes, and wait until that many are due."""
-        if not self._bytes_per_second or _haste.is_set():
+        if not self._bytes_per_second or _Haste.is_set:
             return
         self._done += size
         early = self._start + self._done / self._bytes_per_second - self._monotonic()
-        while early > 0 and not _haste.is_set():
+        while early > 0 and not _Haste.is_set:
             self._sleep(min(early, STEP_S))
             early -= STEP_S
 

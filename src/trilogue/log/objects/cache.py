@@ -210,7 +210,9 @@ class ObjectCache:
         try:
             for run in _runs([number for _, number in mine]):
                 start, stop = _place(info, run[0])[0], _place(info, run[-1])[1]
-                data = memoryview(self.objects.read(info.name, start, stop - start)).cast("B")
+                size = stop - start
+                read = self.objects.read(info.name, start, size, info.node_id)
+                data = memoryview(read).cast("B")
                 for number in run:
                     first, after = _place(info, number)
                     key = (info.name, number)

@@ -164,19 +164,24 @@ class ObjectsEnvironment(msgspec.Struct, frozen=True):
 class Objects:
     """The segments of one cluster in a store, with retries. Several threads may use it at once.
 
-    `part` is a folder of its own for each node of a cluster on several machines: a node lists and
-    removes only what it put there itself.
+    With `node_id`, that of a node of a cluster on several machines, each node has a folder: it puts
+    and lists there only, and reads the segments of others in theirs.
     """
 
     def __init__(
-        self, store: ObjectStore, cluster_id: bytes, around: ObjectsEnvironment, part: str = ""
+        self,
+        store: ObjectStore,
+        cluster_id: bytes,
+        around: ObjectsEnvironment,
+        node_id: int | None = None,
     ) -> None:
         self.counts = ObjectCounts()
         self.breaker = Breaker(around.monotonic)
         self._store = store
-        top = f"{cluster_id.hex()}/{part}".rstrip("/")
-        self._folder = f"{top}/segments"
-        self._proof = f"{top}/is-never-overwritten"
+        self._cluster = cluster_id.hex()
+        self._node_id = node_id
+        self._folder = f"{self._folder_of(node_id)}/segments"
+        self._proof = f"{self._folder_of(node_id)}/is-never-overwritten"
         self._around = around
         self._is_closed = False
 
@@ -184,13 +189,18 @@ class Objects:
         """Stop retrying, so that waiting calls do not delay the end of the process."""
         self._is_closed = True
 
-    def key(self, name: str) -> str:
-        """Return the key of a segment, relative to the URL."""
-        return f"{self._folder}/{name}"
+    def key(self, name: str, node_id: int | None = None) -> str:
+        """Return the key of a segment that a node wrote (None: this one), relative to the URL."""
+        if node_id is None or self._node_id is None:
+            return f"{self._folder}/{name}"
+        return f"{self._folder_of(node_id)}/segments/{name}"
 
-    def read(self, name: str, position: int, size: int) -> Buffer:
-        """Read a range of a segment, complete or not at all."""
-        key, counts = self.key(name), self.counts
+    def _folder_of(self, node_id: int | None) -> str:
+        return self._cluster if node_id is None else f"{self._cluster}/node-{node_id}"
+
+    def read(self, name: str, position: int, size: int, node_id: int | None = None) -> Buffer:
+        """Read a range of a segment that a node wrote (None: this one), complete or not at all."""
+        key, counts = self.key(name, node_id), self.counts
         began = self._around.monotonic()
         self.breaker.enter()
         try:
@@ -231,7 +241,7 @@ class Objects:
 
         Raises `ObjectExists` when another object has its name: the segment then has to stay a file.
         """
-        key = self.key(info.name)
+        key = self.key(info.name, info.node_id)
         if len(data) != info.size:
             raise StorageUnavailable(f"{info.name} has {len(data)} bytes, not {info.size}")
         if info.size > OBJECT_BYTES_MAX:
@@ -253,9 +263,9 @@ class Objects:
             for start, stop in ((0, HEADER.size), (info.footer_position, info.size))
         )
 
-    def delete(self, name: str) -> None:
-        """Remove a segment; no error if it does not exist."""
-        self._try(WRITING, lambda: self._store.delete(self.key(name)))
+    def delete(self, name: str, node_id: int | None = None) -> None:
+        """Remove a segment that a node wrote (None: this one); no error if it does not exist."""
+        self._try(WRITING, lambda: self._store.delete(self.key(name, node_id)))
 
     def names(self) -> list[str]:
         """List all names in the folder of this cluster's segments, including foreign files."""

@@ -98,11 +98,11 @@ class Reach(msgspec.Struct, frozen=True):
 
     options: StoreOptions
     cluster_id: bytes
-    part: str = ""  # of the cluster's objects, if each node has its own
+    node_id: int | None = None  # of this node, if each one has a folder
 
     def open(self, around: ObjectsEnvironment) -> Objects:
         """Create the `Objects` of the cluster, without a request to the store."""
-        return Objects(open_store(self.options), self.cluster_id, around, self.part)
+        return Objects(open_store(self.options), self.cluster_id, around, self.node_id)
 
     def cache(self, budget: int = CACHE_BYTES) -> ObjectCache:
         """Create the cache that reads segments, with the system's clock and random numbers."""

@@ -143,6 +143,7 @@ class ObjectMover:
         self._refused: set[int] = set()  # the store has another object of that name
         self._copies: dict[str, _Copy] = {}  # by name
         self._leaving: dict[str, float] = {}  # name of an object -> when to remove
+        self._writers: dict[str, int] = {}  # name of such an object -> the node that wrote it
         for segment in storage.meta.state.segments.values():
             if segment.store and storage.fs.exists(self._path(segment.name)):
                 self._keep_copy(segment)
@@ -282,6 +283,7 @@ class ObjectMover:
         """Remove the object, and the local copy, of a segment that meta removed before."""
         self._copies[segment.name] = _Copy(0.0, segment.segment_id, 0)
         self._leaving[segment.name] = 0.0
+        self._writers[segment.name] = segment.node_id
 
     async def run(self) -> None:
         """Remove objects and copies that are due, for ever."""
@@ -337,7 +339,8 @@ class ObjectMover:
         for name in [each for each, due in self._leaving.items() if due <= now]:
             self.cache.forget(name)
             try:
-                await self._call_store(partial(self.cache.objects.delete, name))
+                delete = partial(self.cache.objects.delete, name, self._writers.get(name))
+                await self._call_store(delete)
             except FAILURES as error:
                 self.counts.remove_failures += 1
                 self._leaving[name] = self._leaving.pop(name)  # behind the others
@@ -347,6 +350,7 @@ class ObjectMover:
                 return
             self._removing.succeeded()
             del self._leaving[name]
+            self._writers.pop(name, None)
             self._begun.discard(name)
             self.counts.removed += 1
             log.info("object.removed", extra={"object": name})

@@ -41,7 +41,7 @@ def open_cluster_meta(
     )
     try:
         owners = sorted({row.node_id for row in meta.state.slots.values()})
-        if node_id not in owners:
+        if node_id not in owners and cluster.shared is None:
             raise StorageFailed(
                 f"node {node_id} owns no slots: the cluster was created for the nodes "
                 f"{', '.join(map(str, owners))} (cluster.size)"

@@ -63,6 +63,7 @@ class SharedCommitter:
         """Start the thread; the process has begun this epoch of the node."""
         self.node_id, self.epoch = node_id, epoch
         self.lease_ends_s = monotonic() + lease_s
+        self.keeps_lease = False  # at the end: this process starts as the node again
         self._scheduler = scheduler
         self._url = url
         self._lease_s = lease_s
@@ -141,7 +142,10 @@ class SharedCommitter:
             self._loop.call_soon_threadsafe(self._more.set)
 
     def end(self) -> None:
-        """Give the lease up and end the thread: everything else of the node is closed."""
+        """Give the lease up, unless this process keeps it, and end the thread.
+
+        Everything else of the node is closed.
+        """
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._ended.set)
             self._loop.call_soon_threadsafe(self._more.set)
@@ -164,7 +168,7 @@ class SharedCommitter:
         await self._keep_lease()
         await self._ended.wait()
         journal = self._journal
-        if self._lease_connection is not None:
+        if self._lease_connection is not None and not self.keeps_lease:
             with contextlib.suppress(Exception):
                 await leases.release(self._lease_connection, self.node_id, self.epoch)
         for each in (self._lease_connection, None if journal is None else journal.connection):

@@ -28,7 +28,7 @@ def check_objects(settings: Settings) -> None:
         raise SettingsError(f"objects.url ({settings.origin('objects.url')}): {error}") from None
 
 
-def reach_of(settings: Settings, cluster_id: bytes, part: str = "") -> Reach:
+def reach_of(settings: Settings, cluster_id: bytes, node_id: int | None = None) -> Reach:
     """Return how this cluster's objects are reached; requires `objects.url`."""
     from trilogue.log.objects.obstore_store import Reach, StoreOptions
 
@@ -38,7 +38,7 @@ def reach_of(settings: Settings, cluster_id: bytes, part: str = "") -> Reach:
         region=settings.text("objects.region"),
         credentials_file=settings.text("objects.credentials-file"),
     )
-    return Reach(options, cluster_id, part)
+    return Reach(options, cluster_id, node_id)
 
 
 def is_in_the_clear(settings: Settings) -> bool:

@@ -260,7 +260,7 @@ class Supervisor:
             if not all(node.is_ready for node in self._nodes.values()):
                 raise ControlError("not all nodes serve now: try again")
             owners = owners_of_slots(self._directory.path)
-            wanted = parse_move(request.content, owners, len(self._nodes))
+            wanted = parse_move(request.content, owners, list(self._nodes))
         except (ControlError, sqlite3.Error) as error:
             request.respond(error=str(error))
             return

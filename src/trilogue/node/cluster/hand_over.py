@@ -1,0 +1,86 @@
+"""Hands slots of this node over to other nodes of the cluster, in an end that a start follows.
+
+```
+ flush while serving ──► listeners close, flush the rest ──► new owners in meta ──► start again
+   SlotWatch                clients wait from here              one transaction,      without the slots
+                                                                fenced by this node
+```
+
+The transaction comes after everything that writes is closed, and only if the journal is in segments:
+what the next owner needs is in object storage and in meta then. If it is not written, the node
+starts again as the owner. The next owner starts again, too, when it follows the change: until then
+it refuses clients, since it has nothing of these slots (`Ownership.hold`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from trilogue.log.errors import LogError
+from trilogue.meta.operations import GiveSlots
+from trilogue.node.storage import NodePlace, Storage
+
+if TYPE_CHECKING:
+    from trilogue.broker.topics.ownership import Ownership
+    from trilogue.node.settings.table import Settings
+
+log = logging.getLogger(__name__)
+
+GIVE_S: Final = 10.0  # for the transaction: PostgreSQL may be away
+
+
+class HandOver:
+    """Whether a node is to start again, and the slots that it gives away before."""
+
+    def __init__(self) -> None:
+        self.wanted = asyncio.Event()  # the node is to end, and to start again
+        self.owners: dict[int, int] = {}  # of the slots that it gives away
+        self.is_done = False  # they are given away
+
+    def follow(self, ownership: Ownership) -> None:
+        """Let the node start again if it has got slots."""
+        if ownership.gained and not self.wanted.is_set():
+            log.info("slots.gained", extra={"slots": ownership.gained})
+            self.request({})
+
+    def request(self, owners: Mapping[int, int]) -> None:
+        """Let the node start again, without these slots."""
+        self.owners = dict(owners)
+        self.wanted.set()
+
+    async def write(self, storage: Storage, *, is_flushed: bool) -> None:
+        """Record the owners, after all that writes is closed."""
+        if not self.owners:
+            return
+        if not is_flushed:
+            log.warning("slots.kept", extra={"reason": "the journal is not in segments"})
+            return
+        try:
+            async with asyncio.timeout(GIVE_S):
+                await storage.meta.write([GiveSlots(self.owners)], (), storage.fence)
+        except (LogError, OSError, TimeoutError) as error:  # the next start reads the owners
+            log.warning("slots.kept", extra={"reason": repr(error)})
+        else:
+            self.is_done = True
+            log.info("slots.given", extra={"slots": self.owners})
+
+
+def place_again(place: NodePlace, storage: Storage) -> NodePlace:
+    """Return the place of the next start of a node, which keeps its lease."""
+    cluster = place.cluster
+    assert cluster is not None
+    assert cluster.shared is not None
+    assert storage.shared is not None
+    shared = replace(cluster.shared, after_epoch=storage.shared.epoch)
+    return replace(place, cluster=replace(cluster, shared=shared))
+
+
+def settings_again(settings: Settings, addresses: Mapping[str, str]) -> Settings:
+    """Return the settings of the next start of a node: clients find it where it was."""
+    bound = {f"listen.{name}": address for name, address in addresses.items()}
+    return settings.replaced(dict(bound), "the former start")

@@ -1,0 +1,66 @@
+"""Moves slots of a cluster for `trilogue nodes move` and `drain`: writes what is wanted, and waits.
+
+The database is the only thing that all nodes reach, and it is the right of who may connect to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+import asyncpg
+
+from trilogue.log.errors import LogError
+from trilogue.meta import slot_moves
+from trilogue.meta.postgres_connection import Connection, connect
+from trilogue.node.supervisor.control import ControlError
+from trilogue.node.supervisor.slot_moves import parse_move
+
+LOOK_S: Final = 0.05
+
+
+async def request_move(url: str, content: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+    """Return the slots that have moved, and in how many seconds. ControlError."""
+    connection: Connection | None = None
+    try:
+        connection = await connect(url)
+        async with asyncio.timeout(timeout_s):
+            return await _move(connection, content)
+    except TimeoutError:
+        raise ControlError(
+            f"the slots have not all moved within {timeout_s:g} s: their nodes do not answer, or "
+            "object storage is away (their logs say why); moves that have not begun are withdrawn"
+        ) from None
+    except (OSError, LogError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
+        raise ControlError(f"PostgreSQL: {error or type(error).__name__}") from error
+    finally:
+        if connection is not None:
+            with contextlib.suppress(Exception):
+                await connection.close(timeout=1.0)
+
+
+async def _move(connection: Connection, content: Mapping[str, Any]) -> dict[str, Any]:
+    began = time.monotonic()
+    known = await slot_moves.read_owners(connection)
+    if known is None:
+        raise ControlError("the database has no cluster with ack=shared: others do not move slots")
+    wanted = parse_move(content, known.owners, known.node_ids)
+    for slot in wanted:
+        if known.owners[slot] not in known.node_ids:
+            raise ControlError(f"slot {slot} stays with node {known.owners[slot]}: it has ack=local")
+    moves = set(wanted.items())
+    await slot_moves.request_moves(connection, wanted)
+    try:
+        while moves & set((await slot_moves.read_moves(connection)).items()):
+            await asyncio.sleep(LOOK_S)
+    except BaseException:
+        await slot_moves.remove_moves(connection, moves)
+        raise
+    now = await slot_moves.read_owners(connection)
+    moved = {} if now is None else {each: now.owners[each] for each in wanted}
+    if moved != wanted:
+        raise ControlError("the slots were moved elsewhere meanwhile")
+    return {"slots": moved, "seconds": round(time.monotonic() - began, 3)}
