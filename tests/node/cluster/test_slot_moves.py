@@ -78,3 +78,32 @@ def test_producers_and_members_of_a_group_go_on_while_slots_move(cluster: Shared
     for node in nodes:
         assert node.stop() == 0, node.output
         print(node.output[-3000:])
+
+
+def test_slots_of_a_dead_node_are_served_by_the_living(cluster: SharedCluster):
+    nodes = start_all(cluster)
+    servers = ",".join(node.kafka for node in nodes)
+    create(nodes[0], "orders", 6)
+    producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, **QUIET})
+    failed: list[object] = []
+
+    def send(first: int) -> None:
+        for number, value in enumerate(numbered(first, 300)):
+            producer.produce(
+                "orders",
+                value,
+                partition=number % 6,
+                on_delivery=lambda error, _: error and failed.append(error),
+            )
+        assert producer.flush(WAIT_S) == 0
+
+    send(0)
+    cluster.lose(nodes[0])
+    send(1_000)
+    assert failed == []
+    assert set(owners(cluster)) == {2, 3}
+    sent = numbered(0, 300) + numbered(1_000, 300)
+    assert sorted(consume(nodes[1], "readers", "orders", len(sent))) == sorted(sent)
+    for node in nodes[1:]:
+        assert node.stop() == 0, node.output
+        print(node.output[-5000:])

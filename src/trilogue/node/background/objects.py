@@ -124,6 +124,7 @@ class ObjectMover:
         self.counts = KeeperCounts()
         self.cache = cache
         self._storage = storage
+        self._node_id = storage.meta.state.node_id
         self._maintenance = maintenance
         self._reach = reach
         self._helper = helper
@@ -310,8 +311,12 @@ class ObjectMover:
         process are excluded.
         """
         segments = self._storage.meta.state.segments.values()
-        is_own = self._storage.broker.cluster.ownership.owns_segment
-        stored = {segment.name for segment in segments if segment.store and is_own(segment)}
+        is_own, node_id = self._storage.broker.cluster.ownership.owns_segment, self._node_id
+        stored = {
+            segment.name
+            for segment in segments
+            if segment.store and segment.node_id == node_id and is_own(segment)
+        }
         try:
             names = await self._call_store(self.cache.objects.names)
         except FAILURES as error:

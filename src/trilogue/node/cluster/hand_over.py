@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from trilogue.log.errors import LogError
+from trilogue.meta.errors import MetaError
 from trilogue.meta.operations import GiveSlots
 from trilogue.node.storage import NodePlace, Storage
 
@@ -63,10 +64,12 @@ class HandOver:
         try:
             async with asyncio.timeout(GIVE_S):
                 await storage.meta.write([GiveSlots(self.owners)], (), storage.fence)
-        except (LogError, OSError, TimeoutError) as error:  # the next start reads the owners
+        except (LogError, MetaError, OSError, TimeoutError) as error:  # the next start reads the owners
             log.warning("slots.kept", extra={"reason": repr(error)})
         else:
             self.is_done = True
+            if storage.shared is not None and not self.wanted.is_set():
+                storage.shared.keeps_lease = False  # the end of a recovery: nothing is left to do
             log.info("slots.given", extra={"slots": self.owners})
 
 

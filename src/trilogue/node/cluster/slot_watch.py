@@ -20,9 +20,18 @@ import time
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
+from trilogue.log.errors import LogError
 from trilogue.meta import slot_moves
-from trilogue.meta.leases import LeaseWatch, read_leases
+from trilogue.meta.leases import RELEASED, Lease, LeaseWatch, read_leases
 from trilogue.meta.postgres_connection import Connection, connect, may_pass
+from trilogue.node.background.helper import Helper, HelperDiedError
+from trilogue.node.background.helper_process import JobFailedError
+from trilogue.node.cluster.place import ClusterPlace, SharedPlace
+from trilogue.node.cluster.slot_recovery import SlotRecovery, recover_slots
+from trilogue.node.errors import StartError
+from trilogue.node.storage import NodePlace
 
 if TYPE_CHECKING:
     from trilogue.broker.topics.ownership import Ownership
@@ -38,10 +47,13 @@ NO_HOME: Final = b"-"  # of LeaseWatch: no directory makes a lease one that is o
 class SlotWatch:
     """Looks at moves that are wanted, and at the leases of the other nodes."""
 
-    def __init__(self, node: Node, url: str, lease_s: float) -> None:
+    def __init__(self, node: Node, cluster: ClusterPlace, shared: SharedPlace) -> None:
         self._node = node
-        self._url = url
-        self._alive = LeaseWatch(lease_s, time.monotonic)
+        self._cluster = cluster
+        self._shared = shared
+        self._alive = LeaseWatch(shared.lease_s, time.monotonic)
+        self._dead = LeaseWatch(shared.lease_s + (shared.spread_after_s or 0), time.monotonic)
+        self._recovery: asyncio.Task[None] | None = None
         self._connection: Connection | None = None
         self._prepared: dict[int, int] = {}  # moves to this node that it has flushed for
 
@@ -50,7 +62,7 @@ class SlotWatch:
         wanted = self._node.hand_over.wanted
         while not wanted.is_set():
             try:
-                self._connection = self._connection or await connect(self._url)
+                self._connection = self._connection or await connect(self._cluster.url)
                 await self._look(self._connection)
             except Exception as error:
                 if not may_pass(error):
@@ -58,10 +70,13 @@ class SlotWatch:
                 log.debug("slots.not_watched", extra={"reason": repr(error)})
                 self._disconnect()
                 self._alive.reset()
+                self._dead.reset()
             await asyncio.sleep(LOOK_S)
 
     def close(self) -> None:
-        """Close the connection."""
+        """End a recovery and close the connection."""
+        if self._recovery is not None:
+            self._recovery.cancel()
         self._disconnect()
 
     def _disconnect(self) -> None:
@@ -79,6 +94,7 @@ class SlotWatch:
         leases = await read_leases(connection)
         over = self._alive.over(leases, NO_HOME)
         alive = {each.node_id for each in leases if each not in over}
+        self._recover_dead(leases, alive)
         await self._finish_moves(connection, moves)
         if given := self._given(moves, alive):
             await self._give(connection, given, alive)
@@ -120,6 +136,43 @@ class SlotWatch:
         if still and not self._node.failed.is_set():
             log.info("slots.moving", extra={"slots": still})
             self._node.hand_over.request(still)
+
+    # -- dead nodes
+
+    def _recover_dead(self, leases: list[Lease], alive: Collection[int]) -> None:
+        """Begin to give the slots of a dead node away, if this is the node to do it."""
+        dead = self._dead.over(leases, NO_HOME)
+        if self._shared.spread_after_s is None or not self._is_idle:
+            return
+        owners = self._ownership.slots_by_node()
+        found = [
+            each for each in dead if each.renewals != RELEASED and owners.get(each.node_id)
+        ]  # one that was stopped in order keeps its slots
+        if not found or self._ownership.node_id != min(alive, default=0):
+            return
+        lease = min(found, key=lambda each: each.node_id)
+        shared = replace(self._shared, is_standby=False, after_epoch=lease.epoch)
+        place = NodePlace(lease.node_id, cluster=replace(self._cluster, shared=shared))
+        job = SlotRecovery(self._node.settings, place, tuple(sorted(alive)))
+        self._recovery = asyncio.create_task(self._recover(job))
+
+    @property
+    def _is_idle(self) -> bool:
+        return self._recovery is None or self._recovery.done()
+
+    async def _recover(self, job: SlotRecovery) -> None:
+        began = time.monotonic()
+        extra: dict[str, object] = {"node": job.place.node_id}
+        log.warning("slots.recovering", extra=extra)
+        helper = Helper(niceness=0)
+        try:
+            extra["slots"] = await helper.run(recover_slots, job)
+        except (StartError, LogError, OSError, HelperDiedError, JobFailedError) as error:
+            log.error("slots.not_recovered", extra=extra | {"reason": str(error)})
+        else:
+            log.info("slots.recovered", extra=extra | {"took_s": round(time.monotonic() - began, 3)})
+        finally:
+            await helper.close()
 
     async def _flush(self) -> bool:
         """Flush while serving; return whether that is done in time."""

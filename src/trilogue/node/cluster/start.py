@@ -34,7 +34,9 @@ def cluster_place(settings: Settings) -> NodePlace:
     shared = None
     if settings.text("ack") == ACK_SHARED:
         is_standby = settings.switch("cluster.standby")
-        shared = SharedPlace(settings.seconds("cluster.lease"), is_standby)
+        after = settings.number("cluster.spread-after")
+        lease_s = settings.seconds("cluster.lease")
+        shared = SharedPlace(lease_s, is_standby, None if after < 0 else after / 1000)
     size = settings.number("cluster.size")
     slots = max(settings.number("cluster.slots"), size)
     owners = tuple(slot % size + 1 for slot in range(slots))

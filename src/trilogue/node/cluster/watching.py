@@ -19,6 +19,6 @@ def watch_cluster(node: Node, shared: SharedCommitter, stack: AsyncExitStack) ->
     assert cluster is not None
     assert cluster.shared is not None
     node.add_work(LeaseGuard(shared, node.listeners).run())
-    watch = SlotWatch(node, cluster.url, cluster.shared.lease_s)
+    watch = SlotWatch(node, cluster, cluster.shared)
     stack.callback(watch.close)
     node.add_work(watch.run())

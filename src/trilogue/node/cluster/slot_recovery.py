@@ -1,0 +1,82 @@
+"""Gives the slots of a dead node to living ones: a job of a helper process.
+
+```
+ begin the dead node's epoch ──► read its rows ──► flush them to segments ──► GiveSlots ──► end
+   journal, then meta: fenced      a start of the node, without listeners     one transaction,
+                                                                              fenced by that epoch
+```
+
+The job is a start and an end of the dead node, so another process may be killed here at every step:
+the next one begins the next epoch and finds what is left. It serves no client. Of several processes
+that try at once one begins the epoch; the others are `Fenced` and have done nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from trilogue.meta.errors import Fenced
+from trilogue.node.errors import StartError
+from trilogue.node.logs import start_logging
+from trilogue.node.settings.table import ALL_LISTENERS, Settings
+from trilogue.node.storage import NodePlace
+from trilogue.node.supervisor.slot_moves import spread_over
+
+log = logging.getLogger(__name__)
+
+FLUSH_LIMIT_S: Final = 600.0  # object storage may be slow; while it is away the job fails and is repeated
+FOLDER: Final = "recovery"  # in the directory of the node that does it
+
+
+class SlotRecovery(msgspec.Struct, frozen=True):
+    """The dead node, and who gets its slots."""
+
+    settings: Settings  # of the node that does it
+    place: NodePlace  # of the dead node: its id, and the epoch that is over
+    others: tuple[int, ...]  # living nodes
+
+
+def recover_slots(job: SlotRecovery) -> dict[int, int]:
+    """Return the slots that were given away, with their owners; none if another process did it.
+
+    Raises StartError, LogError, OSError if nothing was given away.
+    """
+    folder = Path(job.settings.text("data")) / FOLDER
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o700)
+    start_logging(level=job.settings.text("log.level"), form=job.settings.text("log.format"))
+    try:
+        return asyncio.run(_recover(job, folder))
+    except Fenced as error:
+        log.info("slots.recovered_elsewhere", extra={"reason": str(error)})
+        return {}
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+async def _recover(job: SlotRecovery, folder: Path) -> dict[int, int]:
+    from trilogue.node.node import Node
+
+    closed = {f"listen.{name}": "off" for name in ALL_LISTENERS}
+    own = {"data": str(folder), "ready-file": None, "access.users-file": None, **closed}
+    node = Node(job.settings.replaced(own, "recovery"), place=job.place)
+    await node.start()
+    state = node.storage.meta.state
+    owners = [state.slots[slot].node_id for slot in range(len(state.slots))]
+    node.hand_over.owners = spread_over(owners, state.node_id, job.others)
+    shared = node.storage.shared
+    assert shared is not None
+    shared.keeps_lease = True  # if this fails: it runs out, and is tried again
+    await node.drain(asyncio.Event(), FLUSH_LIMIT_S)
+    await node.close()
+    if node.failure is not None:
+        raise StartError(f"node {state.node_id} failed: {node.failure}")
+    if not node.hand_over.is_done:
+        raise StartError(f"the slots of node {state.node_id} stay: its journal is not in segments")
+    return node.hand_over.owners
