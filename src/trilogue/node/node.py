@@ -667,7 +667,7 @@ class Node:
         await within(_all(drains), LISTENER_DRAIN_SHARE)
         await within(finish_decisions(self.storage.broker))
         await within(self.metadata_writer.finish())
-        flushed = await within(self.flusher.finish())
+        flushed = self.hand_over.skips_flush or await within(self.flusher.finish())
         await within(self._manifests.write())
         log.info("node.drained", extra={"flushed": flushed})
 

@@ -129,3 +129,4 @@ if __name__ == "__main__":
     from trilogue.node.background import helper_process as helper  # noqa: PLW0406
 
     helper.main(*map(int, sys.argv[1:]))
+    os._exit(0)  # the results are written: taking modules apart would delay the end of the server

@@ -43,6 +43,11 @@ class HandOver:
         self.owners: dict[int, int] = {}  # of the slots that it gives away
         self.is_done = False  # they are given away
 
+    @property
+    def skips_flush(self) -> bool:
+        """Whether the start that follows reads the journal: no other node needs it."""
+        return self.wanted.is_set() and not self.owners
+
     def follow(self, ownership: Ownership) -> None:
         """Let the node start again if it has got slots."""
         if ownership.gained and not self.wanted.is_set():
