@@ -24,6 +24,8 @@ from trilogue.meta.operations import (
     OPS_MAX,
     VALUE_SIZE_MAX,
     AllocateIds,
+    AssignSlots,
+    BeginEpoch,
     ChangeResult,
     DeleteSegment,
     DeleteSetting,
@@ -31,6 +33,7 @@ from trilogue.meta.operations import (
     DeleteTopic,
     Fence,
     FlushedThroughIs,
+    GiveSlots,
     IdBlock,
     Op,
     PartitionExists,
@@ -264,6 +267,21 @@ def test_a_fence_lets_only_the_present_epoch_commit(meta: Meta):
 
     commit(meta, PutSetting("a", "2"), fence=Fence(node, epoch))
     assert meta.state.settings == {"a": "2"}
+
+
+def test_a_node_gives_its_own_slots_to_nodes_that_are_known(meta: Meta):
+    commit(meta, AssignSlots((1, 1, 2)), BeginEpoch(2))
+    before = dict(meta.state.slots)
+
+    for wrong in ({2: 1}, {3: 2}, {0: 9}, {0: 2, 2: 2}):
+        with pytest.raises(InvalidChange):
+            commit(meta, GiveSlots(wrong))
+    assert meta.state.slots == before
+
+    commit(meta, GiveSlots({1: 2}))
+    assert [meta.state.slots[slot].node_id for slot in range(3)] == [1, 2, 2]
+    assert meta.state.slots[1].epoch == before[1].epoch + 1
+    assert meta.state.slots[0] == before[0]
 
 
 def test_commits_that_wait_together_have_their_own_fates(meta: Meta):

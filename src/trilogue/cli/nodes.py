@@ -34,7 +34,7 @@ PREFIX: Final = "trilogue."
 MOVE_TIMEOUT: Final = 120.0
 DirectoryOption = Annotated[
     Path | None,
-    typer.Option("--data", metavar="DIR", help="The data directory of a server with several nodes."),
+    typer.Option("--data", metavar="DIR", help="The directory of a server with several nodes."),
 ]
 DatabaseOption = Annotated[
     str,
@@ -104,9 +104,7 @@ def _request(data: Path | None, url: str, content: dict[str, Any], timeout_s: fl
         if data is not None:
             response = send_request(data, content, timeout_s)
         elif url:
-            from trilogue.node.cluster.move_request import request_move
-
-            response = asyncio.run(request_move(url, content, timeout_s))
+            response = _request_move(url, content, timeout_s)
         else:
             exit_with_error("--data DIR or --cluster URL is needed", USAGE_ERROR)
     except ControlError as error:
@@ -115,6 +113,16 @@ def _request(data: Path | None, url: str, content: dict[str, Any], timeout_s: fl
     for slot, node_id in moved.items():
         typer.echo(f"slot {slot}: node {node_id}")
     typer.echo(f"{len(moved)} moved in {response['seconds']} s")
+
+
+def _request_move(url: str, content: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+    import importlib.util
+
+    if importlib.util.find_spec("asyncpg") is None:
+        exit_with_error("--cluster needs a package: pip install 'trilogue[postgres]'", FAILED)
+    from trilogue.node.cluster.move_request import request_move
+
+    return asyncio.run(request_move(url, content, timeout_s))
 
 
 async def _find_nodes(cluster: KafkaCluster) -> list[dict[str, Any]]:

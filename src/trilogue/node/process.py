@@ -41,6 +41,7 @@ FAILURE_LIMIT_S = 1.0
 ERRORS_LEAVE_S = 0.2
 TOO_LATE = 1
 WATCHDOG_MARGIN_S = 5.0
+COLLECT_AFTER_S = 10.0  # after a start in a process that was a node before
 SWITCH_INTERVAL_S = 0.001  # how long another thread's Python may keep the loop waiting
 
 WriteLine = Callable[[str], object]
@@ -181,22 +182,20 @@ async def _end_node(node: Node, signals: StopSignals) -> None:
             await _end_failed(node.failure)
 
 
-async def _start_again(
-    node: Node, place: NodePlace | None, signals: StopSignals
-) -> Node | None:
+async def _start_again(node: Node, place: NodePlace | None, signals: StopSignals) -> Node | None:
     """Start a node of a cluster again in this process, with other slots; None if it was stopped."""
     from trilogue.node.cluster.hand_over import place_again, settings_again
 
     began = time.monotonic()
-    again, settings = (
-        place_again(node.place, node.storage),
-        settings_again(node.settings, node.addresses),
-    )
+    again = place_again(node.place, node.storage)
+    settings = settings_again(node.settings, node.addresses)
     if node.storage.shared is not None:
         node.storage.shared.keeps_lease = True
     await _end_node(node, signals)
     ended_s = time.monotonic() - began
     started = await _start_node(settings, place, signals.stop, again)
+    whole = partial(collector.collect, whole=True)  # the former node is among frozen objects
+    asyncio.get_running_loop().call_later(COLLECT_AFTER_S, whole)
     took_s = time.monotonic() - began
     log.info("node.again", extra={"ended_s": round(ended_s, 3), "took_s": round(took_s, 3)})
     return started

@@ -29,7 +29,7 @@ NAMED = frozenset({GROUP_KEY, TRANSACTION_KEY, BATCH_KEY})  # the rest of the ke
 class Ownership:
     """The owners of one moment, as meta has them."""
 
-    __slots__ = ("_state", "_held", "generation", "has_own_files", "has_own_segments")
+    __slots__ = ("_held", "_state", "generation", "has_own_files", "has_own_segments")
 
     def __init__(self, state: MetaState) -> None:
         self._state = state

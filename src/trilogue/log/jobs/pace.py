@@ -19,8 +19,11 @@ STEP_S: Final = 0.1  # longest sleep before `hurry` is checked again
 
 
 class _Haste:
-    """A flag that a signal handler may set: `threading.Event` takes a lock, and would wait for itself
-    where one signal interrupts the handler of another."""
+    """A flag that a signal handler may set.
+
+    `threading.Event` takes a lock: a signal that interrupts the handler of another would wait for
+    itself.
+    """
 
     is_set = False
 

@@ -2,14 +2,14 @@
 
 ```
  flush while serving ──► listeners close, flush the rest ──► new owners in meta ──► start again
-   SlotWatch                clients wait from here              one transaction,      without the slots
+   SlotWatch                clients wait from here              one transaction,      ... to here
                                                                 fenced by this node
 ```
 
-The transaction comes after everything that writes is closed, and only if the journal is in segments:
-what the next owner needs is in object storage and in meta then. If it is not written, the node
-starts again as the owner. The next owner starts again, too, when it follows the change: until then
-it refuses clients, since it has nothing of these slots (`Ownership.hold`).
+The transaction comes after everything that writes is closed, and only if the journal is in
+segments: what the next owner needs is in object storage and in meta then. If it is not written, the
+node starts again as the owner. The next owner starts again, too, when it follows the change: until
+then it refuses clients, since it has nothing of these slots (`Ownership.hold`).
 """
 
 from __future__ import annotations
@@ -69,7 +69,13 @@ class HandOver:
         try:
             async with asyncio.timeout(GIVE_S):
                 await storage.meta.write([GiveSlots(self.owners)], (), storage.fence)
-        except (LogError, MetaError, OSError, TimeoutError) as error:  # the next start reads the owners
+        except (
+            LogError,
+            MetaError,
+            OSError,
+            TimeoutError,
+        ) as error:
+            # whatever became of it: the next start reads the owners
             log.warning("slots.kept", extra={"reason": repr(error)})
         else:
             self.is_done = True

@@ -50,12 +50,11 @@ async def _move(connection: Connection, content: Mapping[str, Any]) -> dict[str,
     wanted = parse_move(content, known.owners, known.node_ids)
     for slot in wanted:
         if known.owners[slot] not in known.node_ids:
-            raise ControlError(f"slot {slot} stays with node {known.owners[slot]}: it has ack=local")
+            raise ControlError(f"slot {slot} stays: node {known.owners[slot]} has ack=local")
     moves = set(wanted.items())
     await slot_moves.request_moves(connection, wanted)
     try:
-        while moves & set((await slot_moves.read_moves(connection)).items()):
-            await asyncio.sleep(LOOK_S)
+        await _wait_until_done(connection, moves)
     except BaseException:
         await slot_moves.remove_moves(connection, moves)
         raise
@@ -64,3 +63,11 @@ async def _move(connection: Connection, content: Mapping[str, Any]) -> dict[str,
     if moved != wanted:
         raise ControlError("the slots were moved elsewhere meanwhile")
     return {"slots": moved, "seconds": round(time.monotonic() - began, 3)}
+
+
+async def _wait_until_done(connection: Connection, moves: set[tuple[int, int]]) -> None:
+    """Return when the next owners have removed the rows of all moves."""
+    left = moves
+    while left:
+        await asyncio.sleep(LOOK_S)
+        left = moves & set((await slot_moves.read_moves(connection)).items())

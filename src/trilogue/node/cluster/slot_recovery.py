@@ -30,7 +30,9 @@ from trilogue.node.supervisor.slot_moves import spread_over
 
 log = logging.getLogger(__name__)
 
-FLUSH_LIMIT_S: Final = 600.0  # object storage may be slow; while it is away the job fails and is repeated
+FLUSH_LIMIT_S: Final = (
+    600.0  # object storage may be slow; while it is away the job fails and is repeated
+)
 FOLDER: Final = "recovery"  # in the directory of the node that does it
 
 

@@ -168,9 +168,11 @@ class SlotWatch:
         try:
             extra["slots"] = await helper.run(recover_slots, job)
         except (StartError, LogError, OSError, HelperDiedError, JobFailedError) as error:
-            log.error("slots.not_recovered", extra=extra | {"reason": str(error)})
+            log.warning("slots.not_recovered", extra=extra | {"reason": str(error)})
         else:
-            log.info("slots.recovered", extra=extra | {"took_s": round(time.monotonic() - began, 3)})
+            log.info(
+                "slots.recovered", extra=extra | {"took_s": round(time.monotonic() - began, 3)}
+            )
         finally:
             await helper.close()
 

@@ -67,7 +67,7 @@ CLUSTER: tuple[Setting, ...] = (
         "cluster.spread-after",
         Kind.DURATION,
         "3s",
-        "With `ack=shared`: how long after the end of a node's lease the others take its slots over, "
+        "With `ack=shared`: how long after the end of a node's lease others take its slots over, "
         "if it has not been started again and no standby serves as it; -1 for never.",
         minimum=-1,
         maximum=86_400_000,
