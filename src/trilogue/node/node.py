@@ -638,8 +638,10 @@ class Node:
         """Return the state of this node, for /healthz."""
         from trilogue.gateway.http.app import Health
 
+        shared = self.storage.shared
+        is_over = self.state == "serving" and shared is not None and not shared.lease_left_s
         return Health(
-            state=self.state,
+            state="suspended" if is_over else self.state,
             version=__version__,
             uptime_s=time.monotonic() - self.began,
             node_id=self.storage.meta.state.node_id,

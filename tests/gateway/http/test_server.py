@@ -64,6 +64,29 @@ def test_health_is_503_while_it_does_not_serve(state):
     assert state == response.json()["state"]
 
 
+def test_a_suspended_node_answers_no_requests_but_those_for_its_state():
+    """It may have been replaced: what it knows may be old."""
+
+    async def answer(_scope, _receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"here"})
+
+    async def run(state):
+        app = build_app(
+            lambda: health(state),
+            lambda: lambda: b"",
+            lambda: answer,
+            {"/own": lambda: answer},
+        )
+        transport = httpx.ASGITransport(app=app)
+        paths = ("/livez", "/readyz", "/healthz", "/metrics", "/own", "/admin/v2/clusters")
+        async with httpx.AsyncClient(transport=transport, base_url="http://node") as client:
+            return [(await client.get(path)).status_code for path in paths]
+
+    assert asyncio.run(run("suspended")) == [200, 503, 503, 200, 503, 503]
+    assert asyncio.run(run("serving")) == [200] * 6
+
+
 def test_metrics_are_gathered_per_request():
     reads = []
 

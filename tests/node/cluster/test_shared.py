@@ -16,10 +16,19 @@ from confluent_kafka import Producer
 from tests.node.cluster.shared_cluster import WAIT_S, SharedCluster
 from tests.node.supervisor.test_nodes import QUIET, consume, create, numbered, produce
 from tests.postgres import PostgresServer, running_postgres
-from tests.server import run_trilogue
+from tests.server import Server, run_trilogue
 from tests.waiting import wait_until
 
 WRONG_SETTING = 2
+
+
+TOPICS = "admin/v2/persistent/public/default"
+
+
+def statuses(node: Server) -> dict[str, int]:
+    """Return the status of an answer over HTTP by its path."""
+    paths = ("livez", "readyz", "metrics", TOPICS)
+    return {path: httpx.get(f"{node.http}/{path}", timeout=WAIT_S).status_code for path in paths}
 
 
 @pytest.fixture
@@ -77,6 +86,7 @@ def test_nothing_is_acknowledged_while_postgresql_is_away(tmp_path: Path):
         wait_until(
             lambda: producer.poll(0.1) == 0 and "lease.over" in node.output, timeout_s=WAIT_S
         )
+        assert statuses(node) == {"livez": 200, "readyz": 503, "metrics": 200, TOPICS: 503}
         assert acked == []
         postgres.start()
 
@@ -85,6 +95,7 @@ def test_nothing_is_acknowledged_while_postgresql_is_away(tmp_path: Path):
         found = consume(node, "readers", "orders", 200)
         assert sorted(found) == sorted(numbered(0, 200))
         assert "lease.renewed" in node.output
+        assert statuses(node) == {"livez": 200, "readyz": 200, "metrics": 200, TOPICS: 200}
         assert node.stop() == 0, node.output
 
 

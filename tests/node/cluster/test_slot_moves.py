@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -116,9 +117,15 @@ def test_wrong_moves_in_a_cluster_are_refused(cluster: SharedCluster):
     assert "there is no node 7" in move(cluster, "move", "1", "--to", "7").stderr
     assert "node 1 is the only one" in move(cluster, "drain", "1").stderr
     assert "0 moved" in move(cluster, "move", "0", "--to", "1").stdout
-    late = move(cluster, "move", "1", "--to", "1", "--timeout", "0.5")
-    assert "not all moved within 0.5 s" in late.stderr
-    assert cluster.count("slot_moves") == 0, "the move is withdrawn"
+    away = move(cluster, "move", "1", "--to", "1")
+    assert "node 2 was not started with ack=shared" in away.stderr
     nowhere = run_trilogue("nodes", "drain", "1")
     assert "--data DIR or --cluster URL" in nowhere.stderr
-    assert node.stop() == 0, node.output
+
+    other = cluster.start(2, "node-2", cluster__spread_after=-1)
+    node.signal(signal.SIGSTOP)
+    late = move(cluster, "move", "0", "--to", "2", "--timeout", "0.5")
+    node.signal(signal.SIGCONT)
+    assert "not all moved within 0.5 s" in late.stderr
+    assert cluster.count("slot_moves") == 0, "the move is withdrawn"
+    assert other.stop() == 0, other.output

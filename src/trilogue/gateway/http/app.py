@@ -5,7 +5,8 @@
     /readyz    200 while the node serves: a load balancer sends clients then
     /metrics   names of topics and readers only for principals that may describe the cluster
 
-All are read-only and contain no messages. Pulsar's REST API
+All are read-only and contain no messages. A node of a cluster whose lease is over is suspended: it
+may have been replaced, so all other requests are answered with 503. Pulsar's REST API
 (gateway/http/pulsar/routes.py) and TubeMQ's web API (gateway/http/tubemq/routes.py) are built at
 their first request. login.py is around all of them.
 """
@@ -31,7 +32,7 @@ from trilogue.gateway.steps import next_step
 IS_PUBLIC = "trilogue.is_public"  # in the scope of a request that needed no login
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-State = Literal["starting", "serving", "draining", "failed"]
+State = Literal["starting", "serving", "suspended", "draining", "failed"]
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -102,10 +103,10 @@ def build_app(
         Route("/metrics", _LazyApp(make_metrics), methods=["GET"]),
     ]
     for path, make in at.items():
-        lazy = _LazyApp(make)
+        lazy = _Suspendable(_LazyApp(make), health)
         routes += [Route(path, lazy), WebSocketRoute(path, lazy)]
     if more is not None:
-        routes.append(Mount("/", _LazyApp(more)))
+        routes.append(Mount("/", _Suspendable(_LazyApp(more), health)))
     return Starlette(routes=routes)
 
 
@@ -159,4 +160,24 @@ class _LazyApp:
         await app(scope, receive, send)
 
 
+class _Suspendable:
+    """Refuses all requests while the node is suspended."""
+
+    def __init__(self, app: ASGIApp, health: Callable[[], Health]) -> None:
+        self._app = app
+        self._health = health
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._health().state != "suspended":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": _TRY_AGAIN})
+            return
+        reason = {"reason": "the lease of this node is over: ask another node"}
+        headers = {**_FRESH, "retry-after": "1"}
+        await JSONResponse(reason, 503, headers=headers)(scope, receive, send)
+
+
+_TRY_AGAIN = 1013  # of WebSocket's codes
 _FRESH = {"cache-control": "no-store", "x-content-type-options": "nosniff"}

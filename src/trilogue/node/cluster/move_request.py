@@ -50,7 +50,8 @@ async def _move(connection: Connection, content: Mapping[str, Any]) -> dict[str,
     wanted = parse_move(content, known.owners, known.node_ids)
     for slot in wanted:
         if known.owners[slot] not in known.node_ids:
-            raise ControlError(f"slot {slot} stays: node {known.owners[slot]} has ack=local")
+            owner = known.owners[slot]
+            raise ControlError(f"slot {slot} stays: node {owner} was not started with ack=shared")
     moves = set(wanted.items())
     await slot_moves.request_moves(connection, wanted)
     try:
