@@ -38,6 +38,7 @@ FULL = (
     "tests/node/supervisor/test_moves.py",
     "tests/node/supervisor/test_node_transactions.py",
     "tests/node/cluster/test_cluster.py",
+    "tests/node/cluster/test_replication.py",
     "tests/node/cluster/test_shared.py",
     "tests/node/cluster/test_slot_moves.py",
     "tests/node/supervisor/test_nodes.py",

@@ -41,6 +41,7 @@ FAILURE_LIMIT_S = 1.0
 ERRORS_LEAVE_S = 0.2
 TOO_LATE = 1
 WATCHDOG_MARGIN_S = 5.0
+RESTART_WAITS_S = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 COLLECT_AFTER_S = 10.0  # after a start in a process that was a node before
 SWITCH_INTERVAL_S = 0.001  # how long another thread's Python may keep the loop waiting
 
@@ -193,12 +194,28 @@ async def _start_again(node: Node, place: NodePlace | None, signals: StopSignals
         node.storage.shared.keeps_lease = True
     await _end_node(node, signals)
     ended_s = time.monotonic() - began
-    started = await _start_node(settings, place, signals.stop, again)
+    started = await _start_with_retries(settings, place, signals.stop, again)
     whole = partial(collector.collect, whole=True)  # the former node is among frozen objects
     asyncio.get_running_loop().call_later(COLLECT_AFTER_S, whole)
     took_s = time.monotonic() - began
     log.info("node.again", extra={"ended_s": round(ended_s, 3), "took_s": round(took_s, 3)})
     return started
+
+
+async def _start_with_retries(
+    settings: Settings, place: NodePlace | None, stop: asyncio.Event, again: NodePlace
+) -> Node | None:
+    """Start a node that has just served: what is away now, as PostgreSQL may be, comes back."""
+    for wait_s in RESTART_WAITS_S:
+        try:
+            return await _start_node(settings, place, stop, again)
+        except StartError as error:
+            log.warning("node.not_started", extra={"reason": str(error), "again_in_s": wait_s})
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                await stop.wait()
+                return None
+    return await _start_node(settings, place, stop, again)
 
 
 async def _start_node(

@@ -202,6 +202,7 @@ def _open(
         broker.cluster.ownership.hold()
         broker.cluster.ownership.has_own_segments = place.cluster.shared is None
         broker.cluster.ownership.has_own_files = True
+        broker.cluster.ownership.is_kept_elsewhere = place.cluster.shared is not None
     broker.restore_snapshot(meta.snapshots())
     ownership = broker.cluster.ownership
     reach = _find_objects(settings, meta.state.cluster_id, place)

@@ -20,6 +20,7 @@ from trilogue.broker.facts import (
 from trilogue.log.segments.segment_info import SegmentInfo
 from trilogue.meta.state import MetaState, partition_slot
 
+COPIES_MAX = 3  # nodes that are listed as having a partition
 PARTITION_AT = 1  # in the keys of snapshots that begin with a partition id
 _PARTITION_ID = Struct(">Q")
 _NAME_SIZE = Struct(">H")
@@ -29,12 +30,20 @@ NAMED = frozenset({GROUP_KEY, TRANSACTION_KEY, BATCH_KEY})  # the rest of the ke
 class Ownership:
     """The owners of one moment, as meta has them."""
 
-    __slots__ = ("_held", "_state", "generation", "has_own_files", "has_own_segments")
+    __slots__ = (
+        "_held",
+        "_state",
+        "generation",
+        "has_own_files",
+        "has_own_segments",
+        "is_kept_elsewhere",
+    )
 
     def __init__(self, state: MetaState) -> None:
         self._state = state
         self.has_own_segments = False  # each node has its segments where no other one has access
         self.has_own_files = False  # so it has those that are not in object storage
+        self.is_kept_elsewhere = False  # what is acknowledged: any node can serve any slot
         self._held: frozenset[int] | None = None  # slots whose state this process has; None = all
         self.generation = 0  # moves when meta has other owners or epochs; for caches
 
@@ -118,6 +127,18 @@ class Ownership:
     def owns_name(self, name: str) -> bool:
         """Whether this node coordinates a group or a transactional id."""
         return self.owns_slot(self._state.slot_of(name))
+
+    @property
+    def copies_max(self) -> int:
+        """How many nodes can serve a partition with all that is acknowledged."""
+        return len(self.node_ids) if self.is_kept_elsewhere else 1
+
+    def copies_by_owner(self) -> dict[int, list[int]]:
+        """Return by owner the nodes that are listed for its partitions: the owner first."""
+        node_ids = self.node_ids
+        count = min(COPIES_MAX, self.copies_max)
+        ring = node_ids * 2
+        return {node_id: ring[at : at + count] for at, node_id in enumerate(node_ids)}
 
     @property
     def slot_count(self) -> int:

@@ -151,7 +151,7 @@ class SlotWatch:
         if not found or self._ownership.node_id != min(alive, default=0):
             return
         lease = min(found, key=lambda each: each.node_id)
-        shared = replace(self._shared, is_standby=False, after_epoch=lease.epoch)
+        shared = replace(self._shared, is_recovery=True, after_epoch=lease.epoch)
         place = NodePlace(lease.node_id, cluster=replace(self._cluster, shared=shared))
         job = SlotRecovery(self._node.settings, place, tuple(sorted(alive)))
         self._recovery = asyncio.create_task(self._recover(job))

@@ -36,7 +36,8 @@ def cluster_place(settings: Settings) -> NodePlace:
         is_standby = settings.switch("cluster.standby")
         after = settings.number("cluster.spread-after")
         lease_s = settings.seconds("cluster.lease")
-        shared = SharedPlace(lease_s, is_standby, None if after < 0 else after / 1000)
+        after_s = None if after < 0 else after / 1000
+        shared = SharedPlace(lease_s, is_standby, spread_after_s=after_s)
     size = settings.number("cluster.size")
     slots = max(settings.number("cluster.slots"), size)
     owners = tuple(slot % size + 1 for slot in range(slots))

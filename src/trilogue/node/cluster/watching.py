@@ -19,6 +19,8 @@ def watch_cluster(node: Node, shared: SharedCommitter, stack: AsyncExitStack) ->
     assert cluster is not None
     assert cluster.shared is not None
     node.add_work(LeaseGuard(shared, node.listeners).run())
+    if cluster.shared.is_recovery:
+        return
     watch = SlotWatch(node, cluster, cluster.shared)
     stack.callback(watch.close)
     node.add_work(watch.run())

@@ -249,7 +249,8 @@ def _encode_known(
 
 
 def _describe_topic(context: RequestContext, topic: Topic, spelled: str) -> MetadataResponseTopic:
-    owner_of = context.broker.cluster.ownership.partition_owner
+    ownership = context.broker.cluster.ownership
+    owner_of, copies = ownership.partition_owner, ownership.copies_by_owner()
     owned = [(partition, owner_of(partition.partition_id)) for partition in topic.partitions]
     return MetadataResponseTopic(
         name=spelled,
@@ -260,8 +261,8 @@ def _describe_topic(context: RequestContext, topic: Topic, spelled: str) -> Meta
                 partition_index=index,
                 leader_id=owner,
                 leader_epoch=partition.owner_epoch,
-                replica_nodes=[owner],
-                isr_nodes=[owner],
+                replica_nodes=copies[owner],
+                isr_nodes=copies[owner],
             )
             for index, (partition, owner) in enumerate(owned)
         ],

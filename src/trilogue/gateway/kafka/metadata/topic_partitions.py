@@ -152,7 +152,8 @@ def _page(
 def _partitions(
     context: RequestContext, topic: Topic, first: int, end: int
 ) -> list[DescribeTopicPartitionsResponsePartition]:
-    owner_of = context.broker.cluster.ownership.partition_owner
+    ownership = context.broker.cluster.ownership
+    owner_of, copies = ownership.partition_owner, ownership.copies_by_owner()
     owned = [
         (partition, owner_of(partition.partition_id)) for partition in topic.partitions[first:end]
     ]
@@ -161,8 +162,8 @@ def _partitions(
             partition_index=index,
             leader_id=owner,
             leader_epoch=partition.owner_epoch,
-            replica_nodes=[owner],
-            isr_nodes=[owner],
+            replica_nodes=copies[owner],
+            isr_nodes=copies[owner],
             eligible_leader_replicas=[],
             last_known_elr=[],
         )

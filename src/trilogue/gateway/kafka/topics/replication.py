@@ -1,8 +1,10 @@
-"""Replication that a client requests from the one node of a cluster (docs/decisions/0060).
+"""Replication that a client requests (docs/decisions/0060, 0104).
 
-A replication factor above 1 and a `min.insync.replicas` above 1 promise copies that do not exist.
-Without `kafka.accept-replication` both are refused with advice. With it both
+A replication factor above 1 and a `min.insync.replicas` above 1 promise copies that one node does not
+have. Without `kafka.accept-replication` both are refused with advice. With it both
 are taken as 1, with a warning in the log: CreateTopics, Metadata and DescribeConfigs report 1.
+
+Nodes with `ack=shared` accept both up to the number of nodes: each can serve all that is acknowledged.
 """
 
 from __future__ import annotations
@@ -26,10 +28,13 @@ def check_replication_factor(context: RequestContext, topic: str, factor: int) -
     """Return the factor to create a topic with; raises ReplicationFactor for one above 1."""
     if factor <= 1:
         return factor
+    most = context.broker.cluster.ownership.copies_max
+    if factor <= most:
+        return 1
     if not context.gateway.settings.accept_replication:
         raise ReplicationFactor(
-            f"replication factor {factor}: there is one node, which keeps one synced copy."
-            f" Use 1, or -1 for the default, {ADVICE}"
+            f"replication factor {factor}: {_describe_nodes(most)}."
+            f" Use {most}, or -1 for the default, {ADVICE}"
         )
     _warn(context, topic, "replication.factor", factor)
     return 1
@@ -40,18 +45,28 @@ def check_min_in_sync(
 ) -> Changes:
     """Return the changes to make; raises InvalidSetting for a `min.insync.replicas` above 1."""
     kept: Changes = []
+    most = context.broker.cluster.ownership.copies_max
     for key, change, value in changes:
         if key == MIN_IN_SYNC and change is Change.SET and _is_above_1(value):
+            if most > 1 and int(value or 0) <= most:
+                kept.append((key, change, "1"))
+                continue
             if not context.gateway.settings.accept_replication:
                 raise InvalidSetting(
-                    f"{MIN_IN_SYNC}={value}: there is one node, which keeps one synced copy."
-                    f" Leave it out or set it to 1, {ADVICE}"
+                    f"{MIN_IN_SYNC}={value}: {_describe_nodes(most)}."
+                    f" Leave it out or set it to {most}, {ADVICE}"
                 )
             _warn(context, topic, MIN_IN_SYNC, value)
             kept.append((key, change, "1"))
         else:
             kept.append((key, change, value))
     return kept
+
+
+def _describe_nodes(most: int) -> str:
+    return (
+        "there is one node, which keeps one synced copy" if most == 1 else f"{most} nodes have it"
+    )
 
 
 def _is_above_1(value: str | None) -> bool:

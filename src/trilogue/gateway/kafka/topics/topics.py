@@ -27,6 +27,7 @@ from trilogue.broker.names import TopicName, format_kafka, parse_kafka
 from trilogue.broker.promise import Promise
 from trilogue.broker.settings.topic_settings import Change
 from trilogue.broker.settings.topic_table import TABLE as SETTINGS
+from trilogue.broker.topics.ownership import COPIES_MAX
 from trilogue.broker.topics.topic import Topic
 from trilogue.gateway.kafka.configs.config_entries import TopicDefaults, topic_defaults, topic_value
 from trilogue.gateway.kafka.context import RequestContext
@@ -106,7 +107,7 @@ def _create(
     result = CreatableTopicResult(
         name=topic.name,
         num_partitions=new.partition_count,
-        replication_factor=1,
+        replication_factor=min(COPIES_MAX, cluster.ownership.copies_max),
         configs=_settings(new.settings, defaults),
         error_message=None,
     )
