@@ -174,7 +174,7 @@ class _Suspendable:
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": _TRY_AGAIN})
             return
-        reason = {"reason": "the lease of this node is over: ask another node"}
+        reason = {"reason": "the lease of this node is over: another node may serve"}
         headers = {**_FRESH, "retry-after": "1"}
         await JSONResponse(reason, 503, headers=headers)(scope, receive, send)
 

@@ -1,10 +1,10 @@
 """Replication that a client requests (docs/decisions/0060, 0104).
 
-A replication factor above 1 and a `min.insync.replicas` above 1 promise copies that one node does not
-have. Without `kafka.accept-replication` both are refused with advice. With it both
-are taken as 1, with a warning in the log: CreateTopics, Metadata and DescribeConfigs report 1.
+A replication factor above 1 and a `min.insync.replicas` above 1 promise copies that one node does
+not have. Without `kafka.accept-replication` both are refused with advice. With it both are taken as
+1, with a warning in the log: CreateTopics, Metadata and DescribeConfigs report 1.
 
-Nodes with `ack=shared` accept both up to the number of nodes: each can serve all that is acknowledged.
+Nodes with `ack=shared` accept both up to the number of nodes: each can serve what is acknowledged.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ def check_min_in_sync(
 
 
 def _describe_nodes(most: int) -> str:
-    return (
-        "there is one node, which keeps one synced copy" if most == 1 else f"{most} nodes have it"
-    )
+    if most == 1:
+        return "there is one node, which keeps one synced copy"
+    return f"there are {most} nodes"
 
 
 def _is_above_1(value: str | None) -> bool:
