@@ -15,6 +15,8 @@ from tests.postgres import PostgresServer
 
 SIZE = 3
 
+pytestmark = pytest.mark.timeout(600)
+
 
 @pytest.fixture
 def cluster(tmp_path: Path, postgres_server: PostgresServer) -> Iterator[SharedCluster]:

@@ -19,6 +19,8 @@ from tests.server import Server, run_trilogue
 SIZE = 3
 PARTITIONS = 6
 
+pytestmark = pytest.mark.timeout(600)
+
 
 @pytest.fixture
 def cluster(tmp_path: Path, postgres_server: PostgresServer) -> Iterator[SharedCluster]:
