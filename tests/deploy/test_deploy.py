@@ -34,8 +34,16 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         for number in range(5):
             producer.produce("orders", str(number), partition=0)
         producer.flush()
-        consumer = Consumer({"bootstrap.servers": started.kafka, "group.id": "billing"})
+        consumer = Consumer(
+            {
+                "bootstrap.servers": started.kafka,
+                "group.id": "billing",
+                "enable.auto.commit": False,
+            }
+        )
         consumer.commit(offsets=[TopicPartition("orders", 0, 2)], asynchronous=False)
+        consumer.assign([TopicPartition("orders", 0, 0)])
+        assert consumer.poll(60) is not None
         consumer.close()
         client = pulsar.Client(started.pulsar)
         client.subscribe("sensors", "analytics").close()
@@ -117,6 +125,28 @@ def test_subscriptions_have_the_names_of_a_pulsar_broker(samples: list[Any]):
     assert find(samples, "pulsar_subscription_back_log", subscription="analytics", **labels) == 3
     assert find(samples, "pulsar_in_messages_total", **labels) == 3
     assert find(samples, "pulsar_subscriptions_count", **labels) == 1
+
+
+def test_topics_have_the_names_that_a_jmx_exporter_gives_them(samples: list[Any]):
+    prefix = "kafka_server_brokertopicmetrics"
+
+    assert find(samples, f"{prefix}_messagesin_total", topic="orders") == 5
+    sent = find(samples, f"{prefix}_bytesin_total", topic="orders")
+    assert sent >= 61 + 5 * 8  # one batch, or more
+    assert 0 < find(samples, f"{prefix}_bytesout_total", topic="orders") <= sent
+    assert find(samples, "trilogue_disk_free_bytes") > 0
+
+
+def test_series_keep_the_rules_of_promtool(server: Server):
+    """Every family has a help text; counters, and only these, end in `_total`."""
+    text = httpx.get(f"{server.http}/metrics").raise_for_status().text
+    for family in text_string_to_metric_families(text):
+        assert family.documentation, family.name
+        assert re.fullmatch(r"[a-z_:][a-z0-9_:]*", family.name), family.name
+        if family.name.startswith("trilogue_"):  # the others are names of foreign programs
+            assert not family.name.endswith(("_count", "_sum", "_bucket")), family.name
+        ends_in_total = all(each.name.endswith("_total") for each in family.samples)
+        assert ends_in_total == (family.type == "counter"), family.name
 
 
 @pytest.mark.parametrize(("series", "left_out"), [(0, 1), (5, 1), (1_000, 0)])

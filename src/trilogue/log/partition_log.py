@@ -446,6 +446,11 @@ class PartitionLog:
         return sum(extent.size for extent in self.extents) + self._tail.size
 
     @property
+    def appended_bytes(self) -> int:
+        """Bytes of entries appended since the start of the process, or restored at it."""
+        return self._appender.end_position
+
+    @property
     def tail_bytes(self) -> int:
         """Bytes of entries that are not yet in a segment."""
         return self._tail.size

@@ -312,6 +312,8 @@ class NodeMetrics:
         yield counter(
             "journal_spares_late", "Files that had to be used unprepared.", counts.spares_late
         )
+        free = storage.fs.free_bytes(storage.directory.path)
+        yield gauge("disk_free_bytes", "Free bytes of the data directory's file system.", free)
         yield gauge("tail_bytes", "Memory that holds what is in no segment.", engine.tail_bytes)
         yield gauge("tail_limit_bytes", "The most it may be.", engine.tail_limit)
         yield gauge("tail_entries", "Entries in no segment.", engine.tail_entries)

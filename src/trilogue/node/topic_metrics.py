@@ -4,7 +4,10 @@
     pulsar_…                               as a Pulsar broker has them, by partition
     trilogue_…                             topics and TubeMQ's groups
 
-Nothing is counted here: numbers are those of logs and positions at this moment. They are gathered
+    kafka_server_brokertopicmetrics_…      as the JMX exporter makes them of a Kafka's MBeans
+
+Nothing is counted here: numbers are those of logs and positions at this moment, and rates are left
+to queries. They are gathered
 in steps, groups first, and end at a number of series; `trilogue_series_left_out` is 1 then.
 """
 
@@ -35,11 +38,16 @@ DOCS: Final = {
     "kafka_topic_partitions": "Partitions of a topic.",
     "kafka_topic_partition_current_offset": "The end offset of a partition.",
     "kafka_topic_partition_oldest_offset": "The first offset of a partition.",
+    "kafka_server_brokertopicmetrics_messagesin_total": "Messages appended to a topic.",
+    "kafka_server_brokertopicmetrics_bytesin_total": "Bytes appended to a topic, or restored.",
+    "kafka_server_brokertopicmetrics_bytesout_total": "Bytes sent to Kafka and TubeMQ clients.",
     "pulsar_topics_count": "Topics and partitions of a namespace on this node.",
     "pulsar_subscriptions_count": "Subscriptions of a topic.",
     "pulsar_producers_count": "Producers of a topic.",
     "pulsar_consumers_count": "Consumers of a topic.",
     "pulsar_storage_size": "Bytes that a topic keeps.",
+    "pulsar_in_bytes_total": "Bytes appended to a topic since the start, or restored.",
+    "pulsar_subscription_total_msg_expired": "Messages skipped by policies since the start.",
     "pulsar_in_messages_total": "Messages appended to a topic since it was created.",
     "pulsar_subscription_back_log": "Unacknowledged messages of a subscription.",
     "pulsar_subscription_back_log_no_delayed": "The same without those that are delayed.",
@@ -164,7 +172,7 @@ class TopicMetrics:
                 collected.add("pulsar_topics_count", total, cluster=self._cluster, namespace=space)
 
     def _add_topic(self, collected: _Collected, topic: Topic) -> None:
-        appended = size = 0
+        appended = size = bytes_in = bytes_out = 0
         spelled = format_kafka(topic.name) if is_kafka_name(topic.name) else ""
         if spelled:
             collected.add("kafka_topic_partitions", len(topic.partitions), topic=spelled)
@@ -173,6 +181,8 @@ class TopicMetrics:
                 continue
             plog = partition.log
             kept = plog.size_bytes
+            bytes_in += plog.appended_bytes
+            bytes_out += partition.bytes_out
             appended += plog.high_watermark
             size += kept
             if spelled:
@@ -181,6 +191,14 @@ class TopicMetrics:
                 collected.add("kafka_topic_partition_oldest_offset", plog.start_offset, **labels)
             if self._pulsar is not None:
                 self._add_pulsar_topic(self._pulsar, collected, topic, number, kept)
+        if spelled:
+            for what, value in (
+                ("messagesin", appended),
+                ("bytesin", bytes_in),
+                ("bytesout", bytes_out),
+            ):
+                name = f"kafka_server_brokertopicmetrics_{what}_total"
+                collected.add(name, value, topic=spelled)
         collected.add("trilogue_topic_messages_total", appended, topic=str(topic.name))
         collected.add("trilogue_topic_bytes", size, topic=str(topic.name))
 
@@ -201,6 +219,7 @@ class TopicMetrics:
             ("pulsar_consumers_count", pulsar.subscriptions.consumer_count(partition_id)),
             ("pulsar_storage_size", kept),
             ("pulsar_in_messages_total", partition.log.high_watermark),
+            ("pulsar_in_bytes_total", partition.log.appended_bytes),
         ):
             collected.add(name, value, **labels)
 
@@ -258,6 +277,7 @@ def _add_subscription(
         ("pulsar_subscription_unacked_messages", stats.unacked_messages),
         ("pulsar_subscription_blocked_on_unacked_messages", int(stats.blocked_on_unacked)),
         ("pulsar_subscription_consumers_count", len(stats.consumers)),
+        ("pulsar_subscription_total_msg_expired", stats.expired),
         ("pulsar_out_messages_total", stats.messages_out),
         ("pulsar_out_bytes_total", stats.bytes_out),
     ):

@@ -200,6 +200,16 @@ def test_a_deletion_is_answered_when_it_is_durable(room: Room):
             attempt()
 
 
+def test_messages_that_policies_skip_are_counted_once(room: Room):
+    cursor = room.create()
+    room.subscriptions.ack(cursor, [(2, 4)])
+    assert room.subscriptions.skip_until(1, 6) == 1
+    assert cursor.expired == 4  # of six, two were acknowledged
+    assert room.subscriptions.skip_until(1, 6) == 0
+    assert room.subscriptions.skip_until(1, 7) == 1
+    assert cursor.expired == 5
+
+
 def test_one_that_is_made_again_begins_again(room: Room):
     cursor = room.create(mark=500)
     room.subscriptions.ack(cursor, [(600, 700)])

@@ -243,7 +243,7 @@ class CommittedOffset(Position):
 class Cursor(Position):
     """The position of a durable subscription of Pulsar, with the texts that its owner gave it."""
 
-    __slots__ = ("created_ms", "gone", "key", "properties")
+    __slots__ = ("created_ms", "expired", "gone", "key", "properties")
 
     def __init__(
         self, key: PositionKey, mark: int, created_ms: int, properties: dict[str, str]
@@ -253,6 +253,7 @@ class Cursor(Position):
         self.created_ms = created_ms
         self.properties = properties
         self.gone = False  # deleted, perhaps with its partition
+        self.expired = 0  # messages that were skipped as their policy says, since the start
 
     @property
     def name(self) -> str:

@@ -287,8 +287,10 @@ class SubscriptionCursors:
         """Move all marks that are below an offset up to it; return how many there were."""
         moved = 0
         for cursor in list(self.of_partition(partition_id).values()):
+            acked = cursor.mark + cursor.acked_above
             if self.ack_until(cursor, end):
                 moved += 1
+                cursor.expired += cursor.mark + cursor.acked_above - acked
                 self._notify(cursor)
         return moved
 

@@ -72,6 +72,7 @@ class Partition:
         "_policies",
         "_terminated",
         "acks_from_memory",
+        "bytes_out",
         "log",
         "message_size_max",
         "needs_validation",
@@ -88,6 +89,7 @@ class Partition:
         self.log = log
         self.plain = PlainBatchAppender(log)
         self.producers = producers
+        self.bytes_out = 0  # of entries sent to Kafka's and TubeMQ's clients since the start
         self._deleted = False
         self._terminated = False
         self._internal = False

@@ -29,6 +29,7 @@ class RemotePartition(Partition):
         self._id = partition_id
         self._ownership = ownership
         self.producers = producers
+        self.bytes_out = 0
         self._deleted = False
         self._terminated = False
         self._internal = False

@@ -80,6 +80,7 @@ class SubscriptionStats(NamedTuple):
     active_consumer: str
     properties: dict[str, str]
     consumers: list[ConsumerStats]
+    expired: int = 0  # messages skipped by policies since the node started
 
 
 class ConnectedSubscriptions:
@@ -305,7 +306,7 @@ class ConnectedSubscriptions:
             backlog = self.gateway.broker.subscriptions.backlog(cursor)
             sent = self._sent.get(partition_id, {}).get(name, (0, 0))
             return SubscriptionStats(
-                name, "", True, backlog, 0, False, 0, *sent, "", properties, []
+                name, "", True, backlog, 0, False, 0, *sent, "", properties, [], cursor.expired
             )
         subscription = dispatcher.subscription
         consumers = [build_consumer_stats(each) for each in dispatcher.consumers]
@@ -323,6 +324,7 @@ class ConnectedSubscriptions:
             "" if active is None else active.name,
             properties,
             consumers,
+            0 if cursor is None else cursor.expired,
         )
 
 

@@ -212,6 +212,7 @@ class _MessageGet:
         registration.meter.read(size, lag, gateway.now_ms(), little=little)
         gateway.messages_out += len(messages)
         gateway.bytes_out += size
+        registration.partition.bytes_out += size
         if gateway.quotas.active:
             self.context.connection.byte_quotas.count_fetched(
                 self.context.principal.name, registration.client_id, size

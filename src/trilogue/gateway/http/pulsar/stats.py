@@ -140,6 +140,8 @@ def _subscriptions(
             "backlogSize": size * each.backlog // kept,
             "blockedSubscriptionOnUnackedMsgs": each.blocked_on_unacked,
             "msgDelayed": each.delayed,
+            "totalMsgExpired": each.expired,
+            "msgRateExpired": 0.0,
             "unackedMessages": each.unacked_messages,
             "type": each.type or "None",
             "consumers": [_consumer_stats(one) for one in each.consumers],

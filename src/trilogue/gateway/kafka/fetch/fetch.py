@@ -430,11 +430,17 @@ def _remember_sent(target: FetchPartition, data: PartitionData) -> None:
 def _group_by_topic(
     sent: list[tuple[FetchPartition, PartitionData]],
 ) -> list[FetchableTopicResponse]:
-    """Group partitions by topic, in scan order; only neighbours of one topic are joined."""
+    """Group partitions by topic, in scan order; only neighbours of one topic are joined.
+
+    Counts what is sent of each partition, too.
+    """
     responses: list[FetchableTopicResponse] = []
     last: FetchTopic | None = None
     for target, data in sent:
-        topic = target.topic
+        topic, records = target.topic, data.records
+        if records and target.partition is not None:
+            size = sum(map(len, records)) if isinstance(records, list) else len(records)
+            target.partition.bytes_out += size
         if topic is not last:
             last = topic
             responses.append(
