@@ -64,7 +64,7 @@ def test_conditions_on_partitions_leave_the_others_out():
         LessThan(("timestamp",), datetime(1970, 1, 1, tzinfo=UTC)),
     ],
 )
-def test_what_no_read_obeys_is_left_to_spark(unknown):
+def test_filters_that_no_read_can_use_are_left_to_spark(unknown):
     found, left = narrow(unknown)
 
     assert found == {key: (START[key], END[key]) for key in END}

@@ -313,7 +313,7 @@ def test_of_a_compaction_and_a_writer_of_iceberg_one_commits(server, tmp_path):
     assert places(place.read()) == [(0, number) for number in range(30)]
 
 
-def test_what_a_killed_compaction_left_is_removed(server, tmp_path):
+def test_files_of_a_killed_compaction_are_removed(server, tmp_path):
     place = Place("parquet", tmp_path)
     topic = make_topic(server, 1)
     produce(server, topic, numbered(30))
