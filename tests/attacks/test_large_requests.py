@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.attacks.node import AttackedNode, Report, attack
+from tests.attacks.peers import send_in_parallel
 from tests.crash.kafka.test_hostile import Line, framed
 from trilogue.wire.kafka.codec.compile import encoder
 from trilogue.wire.kafka.codec.header import RequestHeader, encode_request_header
@@ -165,3 +166,10 @@ def test_requests_of_all_kinds(node: AttackedNode, report: Report, clients: int,
     contents = [make() for make in REQUESTS]
     with attack(node, report, most_s=0.0):
         assert answer_in_parallel(node, contents * clients, times) == 0
+
+
+@pytest.mark.parametrize("clients", [60, pytest.param(600, marks=MANY)], ids=["few", "many"])
+def test_large_requests_that_wait_for_each_other(node: AttackedNode, report: Report, clients: int):
+    """Each client sends three requests with 50,000 names at once, and reads nothing."""
+    with attack(node, report, most_s=5.0 if clients < 100 else 20.0, cpu_s=3.0) as stack:
+        send_in_parallel(stack, node.address, clients, list_offsets() * 3)

@@ -13,7 +13,13 @@ from tests.gateway.fakes import FakeTransport, frame
 from tests.waiting import wait_on_loop
 from trilogue.gateway import memory_budget
 from trilogue.gateway.cold_reads import ColdReads
-from trilogue.gateway.memory_budget import MIB, ConnectionMemory, MemoryBudget, MemoryHolder
+from trilogue.gateway.memory_budget import (
+    MIB,
+    ConnectionMemory,
+    MemoryBudget,
+    MemoryHolder,
+    WorkMemory,
+)
 from trilogue.gateway.stream import STOP_BROKER, Limits, Stream
 
 STALLED_S = 0.05
@@ -403,5 +409,23 @@ def test_an_incomplete_frame_that_does_not_grow_costs_its_connection_when_others
 
         assert stalled.transport.aborted
         assert not other.transport.aborted
+
+    run(test)
+
+
+def test_memory_of_work_is_never_taken_away():
+    """A peer that stalls goes for others that wait; what the node works on ends by itself."""
+
+    async def test() -> None:
+        budget = MemoryBudget(10 * MIB)
+        resumed: list[str] = []
+        with WorkMemory(budget, "", 8 * MIB) as memory:
+            peer = Peer(budget, 4 * MIB, moves=False)
+            budget.wait("a", MIB, lambda: resumed.append("a"), connection="a")
+
+            await wait_on_loop(lambda: peer.is_evicted)
+            assert memory.size_bytes == 8 * MIB
+        assert budget.size_bytes <= MIB
+        await wait_on_loop(lambda: resumed)
 
     run(test)

@@ -24,7 +24,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Hashable
 from functools import partial
-from typing import Final
+from typing import Final, Self
 from weakref import WeakSet
 
 import msgspec
@@ -67,6 +67,31 @@ class MemoryHolder:
 
     def evict(self) -> None:
         """Give everything back, at the cost of the connection."""
+
+
+class WorkMemory(MemoryHolder):
+    """What a request holds while the node works on it; use it as a context.
+
+    It is never evicted: it ends by itself.
+    """
+
+    __slots__ = ("_looks",)
+
+    def __init__(self, budget: MemoryBudget, address: str, size: int) -> None:
+        super().__init__(budget, address)
+        self._looks = 0
+        self.resize(size)
+
+    def progress(self) -> int:
+        """Another number each time: it moves."""
+        self._looks += 1
+        return self._looks
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.resize(0)
 
 
 class _Waiter(msgspec.Struct):

@@ -62,7 +62,7 @@ from trilogue.gateway.kafka.produce.request_template import (
 from trilogue.gateway.kafka.quotas.metering import Metering
 from trilogue.gateway.kafka.security.sasl_login import FAILURE_DELAY_S, SaslLogin
 from trilogue.gateway.listener_security import ListenerSecurity
-from trilogue.gateway.memory_budget import MemoryHolder
+from trilogue.gateway.memory_budget import MemoryHolder, WorkMemory
 from trilogue.gateway.reply_queue import BufferedReply
 from trilogue.gateway.reply_slots import ReplySlot
 from trilogue.gateway.stream import STOP_BROKER, STOP_WORK, Close, Stream
@@ -80,6 +80,8 @@ BEFORE_LOGIN = {17, 18, 36}  # SaslHandshake, ApiVersions, SaslAuthenticate
 LOGIN_S = 30.0  # from the connection to the login
 API_VERSIONS = 18 << 16
 LARGE = 64 << 10  # smaller frames cannot hold many elements, and are decoded within 5 ms
+DECODED_FACTOR = 8  # a decoded request takes so many times its bytes, about
+DECODED_BYTES_MAX = 32 << 20  # that a large request reserves, unless it is larger itself
 ENCODED_BYTES = 4 << 20  # counted for a response that may be large before its size is known
 
 
@@ -129,6 +131,7 @@ class KafkaConnection(ClientConnection):
 
     def __init__(self, gateway: KafkaGateway, listener: ListenerSecurity | None = None) -> None:
         super().__init__()
+        self._decoded_memory: WorkMemory | None = None  # of the request that is executed
         self.gateway = gateway
         self.listener = listener
         self._apis = gateway.find_apis(listener)
@@ -288,9 +291,13 @@ class KafkaConnection(ClientConnection):
     async def _decode_in_executor(
         self, slot: BufferedReply, api: VersionedApi, frame: bytes
     ) -> None:
-        work = self.gateway.loop.run_in_executor(self.gateway.executor, decode_large, api, frame)
+        budget, size = self.stream.memory.received, len(frame)
+        memory = WorkMemory(budget, self.stream.peer[0], size)
+        loop, executor = self.gateway.loop, self.gateway.executor
+        is_passed_on = False  # to work that takes longer
         try:
-            header, request = await work
+            await budget.reserve(memory, max(size, min(DECODED_FACTOR * size, DECODED_BYTES_MAX)))
+            header, request = await loop.run_in_executor(executor, decode_large, api, frame)
         except WireError as problem:
             self.stream.abort("connection.bad_bytes", problem=str(problem))
         except Close as order:
@@ -299,7 +306,13 @@ class KafkaConnection(ClientConnection):
             log.exception("request.failed", extra={"api": api.name, "version": api.version})
             self.stream.abort("connection.cut")
         else:
+            self._decoded_memory = memory
             self.guarded(lambda: self._decoded(slot, api, header, request, frame))
+            is_passed_on = self._decoded_memory is None
+            self._decoded_memory = None
+        finally:
+            if not is_passed_on:
+                memory.resize(0)
 
     def _decoded(
         self,
@@ -497,6 +510,9 @@ class KafkaConnection(ClientConnection):
         self.queue(slot)
         self.stream.stop(STOP_WORK)
         counted = work if call.metering is None else call.metering.timed(work)
+        if self._decoded_memory is not None:
+            counted = _hold_memory(self._decoded_memory, counted)
+            self._decoded_memory = None
         self.gateway.spawn(self._finish(slot, api, call, counted, aside=aside))
 
     async def _finish(
@@ -541,6 +557,12 @@ class KafkaConnection(ClientConnection):
             self._written(slot, written)  # the connection counts it itself from now on
         finally:
             memory.resize(0)
+
+
+async def _hold_memory(memory: WorkMemory, work: Awaitable[object]) -> object:
+    """Run the work of a large request; what was decoded is counted until it ends."""
+    with memory:
+        return await work
 
 
 class KafkaGateway(GatewayContext):

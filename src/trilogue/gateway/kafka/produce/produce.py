@@ -48,8 +48,14 @@ from trilogue.entry.entry import CODEC_MASK, TRANSACTIONAL, Codec, EntryError
 from trilogue.entry.header import CODEC_AT, HEADER_SIZE, MAGIC, MAGIC_AT
 from trilogue.entry.kafka.message_set_conversion import is_message_set
 from trilogue.entry.kafka.record_batch import check_produced
-from trilogue.gateway.kafka.context import DurableResponse, RequestContext, wait_for_commit
+from trilogue.gateway.kafka.context import (
+    DurableResponse,
+    GatewayContext,
+    RequestContext,
+    wait_for_commit,
+)
 from trilogue.gateway.kafka.errors import to_error_code
+from trilogue.gateway.memory_budget import WorkMemory
 from trilogue.gateway.reply_queue import BufferedReply
 from trilogue.gateway.stream import Close
 from trilogue.wire.kafka.errors import ErrorCode
@@ -397,7 +403,21 @@ async def _finish(
     acks_from_memory: bool,
 ) -> ProduceResponse | BufferedReply:
     """Validate the deferred batches in the executor, append them, wait for the commit."""
-    gateway = call.gateway
+    gateway, stream = call.gateway, call.session.stream
+    size = sum(len(each.records) for each in context.deferred)
+    with WorkMemory(stream.memory.received, stream.peer[0], size):
+        await _append_deferred(gateway, context)
+    if acks == NO_RESPONSE:
+        _close_on_error(response)
+        return BufferedReply([])
+    if not acks_from_memory:
+        failure = await wait_for_commit(gateway)
+        if failure is not None:
+            replace_by_error(response, to_error_code(failure), version=context.version)
+    return response
+
+
+async def _append_deferred(gateway: GatewayContext, context: ProduceContext) -> None:
     for parts in _split_for_executor(context.deferred):
         outcomes = await gateway.loop.run_in_executor(
             gateway.executor, _validate_deferred, context, parts
@@ -410,14 +430,7 @@ async def _finish(
                 _append(context, partition, memoryview(records), outcome, answer)
             except BrokerError as problem:
                 _refuse(answer, problem, context.version)
-    if acks == NO_RESPONSE:
-        _close_on_error(response)
-        return BufferedReply([])
-    if not acks_from_memory:
-        failure = await wait_for_commit(gateway)
-        if failure is not None:
-            replace_by_error(response, to_error_code(failure), version=context.version)
-    return response
+    context.deferred.clear()  # not kept until the commit
 
 
 def _split_for_executor(deferred: list[DeferredBatch]) -> Iterator[list[DeferredBatch]]:
