@@ -40,6 +40,7 @@ MAKERS: dict[str, Maker] = {
     "pulsar-policies-without-effect": administration.without_effect,
     "pulsar-paths": administration.paths,
     "registry-routes": administration.registry_routes,
+    "kafka-rest-routes": administration.kafka_rest_routes,
     "tubemq-methods": tubemq.methods,
     "tubemq-errors": tubemq.errors,
     "tubemq-web": tubemq_web.methods,

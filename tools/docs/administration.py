@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from tools.docs.blocks import table
 from trilogue.broker.topics.policies import POLICIES, Policy
+from trilogue.gateway.http.kafka_rest.routes import all_routes as kafka_rest_rows
 from trilogue.gateway.http.pulsar.policies import NAMESPACE_PATHS, TOPIC_PATHS
 from trilogue.gateway.http.pulsar.routes import OLD_PLACE, all_routes
 from trilogue.gateway.http.registry import routes as registry
@@ -59,6 +60,14 @@ def _paths() -> Iterator[tuple[object, ...]]:
             found.setdefault((row.path, access), []).append(row.methods)
     for (path, access), methods in found.items():
         yield " ".join(methods), f"`{path}`", access
+
+
+def kafka_rest_routes() -> str:
+    """One row for each path of the REST proxy."""
+    found: dict[str, list[str]] = {}
+    for row in kafka_rest_rows():
+        found.setdefault(row.path, []).append(row.method)
+    return table(("methods", "path"), ((" ".join(found[path]), f"`{path}`") for path in found))
 
 
 def registry_routes() -> str:

@@ -31,6 +31,8 @@ TUBEMQ_PATHS = ("/webapi.htm", "/broker.htm")  # of TubeMQ's master and its brok
 ACCESS_PATHS = "/trilogue/{rest:path}"
 REGISTRY_PATHS = "/schema-registry{rest:path}"
 WEBSOCKET_PATHS = "/ws/{rest:path}"
+KAFKA_REST_PATHS = "/kafka-rest/{rest:path}"
+PUBLISHED_PATHS = "/topics/{rest:path}"
 CONSOLE_PATHS = ("/", "/console", "/console/{rest:path}")
 
 Apps = Mapping[str, "Callable[[], ASGIApp]"]  # by the path under which they are
@@ -78,6 +80,8 @@ async def collect_apps(
     apps = {ACCESS_PATHS: _make_access_app(administration, access)}
     apps |= dict.fromkeys(CONSOLE_PATHS, _make_console_app(node, gateway, administration))
     apps[REGISTRY_PATHS] = _make_registry_app(gateway)
+    apps[KAFKA_REST_PATHS] = _make_kafka_rest_app(node, gateway)
+    apps[PUBLISHED_PATHS] = _make_published_app(node, gateway)
     apps[WEBSOCKET_PATHS] = _make_websocket_app(node, gateway)
     if node.tubemq is not None:
         token = await web_token(settings, node.storage, metadata)
@@ -210,6 +214,28 @@ def _make_websocket_app(node: MeasuredNode, gateway: ProtocolGateway) -> Callabl
         from trilogue.gateway.http.websocket.routes import build_websocket_app
 
         return build_websocket_app(_make_node_clients(node, gateway))
+
+    return make
+
+
+def _make_published_app(node: MeasuredNode, gateway: ProtocolGateway) -> Callable[[], ASGIApp]:
+    """Return what builds the app of messages that are produced over HTTP by Pulsar's API."""
+
+    def make() -> ASGIApp:
+        from trilogue.gateway.http.pulsar.published import build_published_app
+
+        return build_published_app(_make_node_clients(node, gateway))
+
+    return make
+
+
+def _make_kafka_rest_app(node: MeasuredNode, gateway: ProtocolGateway) -> Callable[[], ASGIApp]:
+    """Return what builds the app of Kafka's REST proxy."""
+
+    def make() -> ASGIApp:
+        from trilogue.gateway.http.kafka_rest.routes import build_kafka_rest_app
+
+        return build_kafka_rest_app(_make_node_clients(node, gateway))
 
     return make
 

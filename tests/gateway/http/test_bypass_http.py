@@ -41,7 +41,7 @@ SPELLINGS = (  # of tenant/namespace/topic in a path
     "public/default/%25%36frders",
 )
 KNOWN_APPS = {
-    "ACCESS_PATHS", "CONSOLE_PATHS", "REGISTRY_PATHS", "TUBEMQ_PATHS", "WEBSOCKET_PATHS"
+    "ACCESS_PATHS", "CONSOLE_PATHS", "KAFKA_REST_PATHS", "PUBLISHED_PATHS", "REGISTRY_PATHS", "TUBEMQ_PATHS", "WEBSOCKET_PATHS"
 }  # fmt: skip
 OPEN = {"/admin/v2/brokers/health", "/admin/v2/brokers/ready", "/admin/v2/brokers/version"}
 

@@ -42,6 +42,11 @@ class Producer(AsyncCloseable):
         return 0 if self._router is None else len(self._parts)
 
     @property
+    def schema_version(self) -> bytes:
+        """The version of its schema in the topic, as the broker numbers them; b"" without one."""
+        return self._parts[0].schema_version
+
+    @property
     def last_sequence_id(self) -> int:
         """The highest sequence id that is known to be stored; -1 is none."""
         return max(part.last_sequence_id for part in self._parts)

@@ -281,6 +281,11 @@ class TopicProducer(TopicAttachment):
             op.chunk_of.append(place)
         self._settle(op.futures, None, place, op)
 
+    @property
+    def schema_version(self) -> bytes:
+        """The version of the producer's schema in its topic; b"" without one."""
+        return self._sections.schema_version
+
     def _find_sent(self, sequence_id: int) -> PendingSend | None:
         """The send of a receipt; None where one before it, of its transaction, has none yet."""
         if self._ops[0].sequence_id == sequence_id:

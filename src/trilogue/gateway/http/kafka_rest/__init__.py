@@ -1,0 +1,1 @@
+"""The API of Confluent's REST proxy for Kafka: messages, consumers and topics over HTTP."""

@@ -1,0 +1,61 @@
+"""Keys and values of messages as JSON: `binary` (base64) and `json`."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any, Final
+
+import msgspec
+
+from trilogue.gateway.http.kafka_rest.rest_request import (
+    INVALID_REQUEST,
+    NO_JSON_VALUE,
+    RestError,
+)
+
+BINARY, JSON, AVRO = "binary", "json", "avro"
+FORMATS: Final = (BINARY, JSON)
+UNSUPPORTED_TYPE: Final = 415
+
+
+def media_type(embedded: str) -> str:
+    """Return the media type of records in a format."""
+    return f"application/vnd.kafka.{embedded}.v2+json"
+
+
+def format_of(content_type: str) -> str:
+    """Return the format of a request's records, of version 1 or 2; raises RestError 415."""
+    name = content_type.partition(";")[0].strip().lower().replace(".v1+json", ".v2+json")
+    if name in {"application/json", "application/vnd.kafka+json", "application/vnd.kafka.v2+json"}:
+        return BINARY
+    for each in FORMATS:
+        if name == media_type(each):
+            return each
+    raise RestError(UNSUPPORTED_TYPE, f"HTTP 415 Unsupported Media Type: {name[:80]}")
+
+
+def encode(embedded: str, given: Any) -> bytes | None:
+    """Return the bytes of a key or a value; raises RestError 422."""
+    if given is None:
+        return None
+    if embedded == JSON:
+        return msgspec.json.encode(given)
+    if not isinstance(given, str):
+        raise RestError(INVALID_REQUEST, "keys and values in binary format are texts in base64")
+    try:
+        return base64.b64decode(given, validate=True)
+    except (binascii.Error, ValueError) as problem:
+        raise RestError(INVALID_REQUEST, f"no base64: {problem}") from problem
+
+
+def decode(embedded: str, stored: bytes | None) -> Any:
+    """Return a key or a value as JSON; raises RestError 422 for what is no JSON."""
+    if stored is None:
+        return None
+    if embedded == BINARY:
+        return base64.b64encode(stored).decode()
+    try:
+        return msgspec.json.decode(stored)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
+        raise RestError(NO_JSON_VALUE, f"the message is no JSON: {problem}") from problem

@@ -1,0 +1,196 @@
+"""Topics, partitions and brokers, and messages that are produced (v2)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+import msgspec
+
+from trilogue.client.errors import ClientError
+from trilogue.client.kafka.admin.model import PartitionDescription, Resource, ResourceType
+from trilogue.client.kafka.errors import KafkaError
+from trilogue.client.kafka.model import EARLIEST, LATEST, granted
+from trilogue.client.kafka.producer.batch import Sent
+from trilogue.gateway.http.kafka_rest.formats import encode, format_of
+from trilogue.gateway.http.kafka_rest.rest_request import (
+    CODES,
+    INVALID_REQUEST,
+    PARTITION_NOT_FOUND,
+    RestError,
+    RestRequest,
+    RestRoute,
+    error_of,
+)
+
+RECORDS_MAX: Final = 10_000  # of one request
+FAILED, FAILED_FOR_NOW = 1, 2
+
+
+class ProducedRecord(msgspec.Struct):
+    """A message of a request."""
+
+    key: Any = None
+    value: Any = None
+    partition: int | None = None
+
+
+class ProduceBody(msgspec.Struct):
+    """The messages of a request; schemas belong to the format `avro`."""
+
+    records: list[ProducedRecord]
+
+
+def routes() -> list[RestRoute]:
+    """Return the routes of topics."""
+    topic, partition = "/topics/{topic}", "/topics/{topic}/partitions/{partition}"
+    return [
+        RestRoute("GET", "/brokers", list_brokers),
+        RestRoute("GET", "/topics", list_topics),
+        RestRoute("GET", topic, get_topic),
+        RestRoute("POST", topic, produce),
+        RestRoute("GET", f"{topic}/partitions", list_partitions),
+        RestRoute("GET", partition, get_partition),
+        RestRoute("POST", partition, produce),
+        RestRoute("GET", f"{partition}/offsets", get_offsets),
+    ]
+
+
+async def list_brokers(request: RestRequest) -> Any:
+    """Return the ids of the nodes."""
+    cluster = await request.client.admin.describe_cluster()
+    return {"brokers": [node.id for node in cluster.nodes]}
+
+
+async def list_topics(request: RestRequest) -> Any:
+    """Return the names of topics that the client may describe."""
+    return [each.name for each in await request.client.admin.list_topics()]
+
+
+async def get_topic(request: RestRequest) -> Any:
+    """Return a topic, its settings and partitions."""
+    name = request.params["topic"]
+    partitions = await describe_partitions(request)
+    resource = Resource(ResourceType.TOPIC, name)
+    settings = granted(await request.client.admin.describe_configs([resource]))[resource]
+    return {
+        "name": name,
+        "configs": {each.name: each.value for each in settings.values()},
+        "partitions": [_describe(each) for each in partitions],
+    }
+
+
+async def list_partitions(request: RestRequest) -> Any:
+    """Return the partitions of a topic."""
+    return [_describe(each) for each in await describe_partitions(request)]
+
+
+async def get_partition(request: RestRequest) -> Any:
+    """Return one partition."""
+    return _describe(await _find_partition(request))
+
+
+async def get_offsets(request: RestRequest) -> Any:
+    """Return the first and the next offset of a partition."""
+    found = await _find_partition(request)
+    admin, place = request.client.admin, (request.params["topic"], found.number)
+    first = granted(await admin.list_offsets({place: EARLIEST}))
+    end = granted(await admin.list_offsets({place: LATEST}))
+    return {
+        "beginning_offset": next(iter(first.values())).offset,
+        "end_offset": next(iter(end.values())).offset,
+    }
+
+
+async def describe_partitions(request: RestRequest) -> tuple[PartitionDescription, ...]:
+    """Return the partitions of the topic of the path; raises KafkaError."""
+    name = request.params["topic"]
+    return granted(await request.client.admin.describe_topics([name]))[name].partitions
+
+
+async def _find_partition(request: RestRequest) -> PartitionDescription:
+    number = request.number("partition")
+    for each in await describe_partitions(request):
+        if each.number == number:
+            return each
+    raise RestError(PARTITION_NOT_FOUND, "Partition not found.")
+
+
+def _describe(partition: PartitionDescription) -> dict[str, Any]:
+    return {
+        "partition": partition.number,
+        "leader": partition.leader,
+        "replicas": [
+            {
+                "broker": broker,
+                "leader": broker == partition.leader,
+                "in_sync": broker in partition.in_sync,
+            }
+            for broker in partition.replicas
+        ],
+    }
+
+
+# -- produced
+
+
+async def produce(request: RestRequest) -> Any:
+    """Store messages, and return where each is."""
+    embedded = format_of(request.http.headers.get("content-type", ""))
+    body = request.json(ProduceBody)
+    if not body.records or len(body.records) > RECORDS_MAX:
+        raise RestError(INVALID_REQUEST, f"a request has 1 to {RECORDS_MAX} records")
+    chosen = None
+    if "partition" in request.params:
+        chosen = (await _find_partition(request)).number
+    drafts = [(encode(embedded, each.key), encode(embedded, each.value)) for each in body.records]
+    producer, topic = await request.client.producer(), request.params["topic"]
+    waiting: list[asyncio.Future[Sent] | ClientError] = []
+    for each, (key, value) in zip(body.records, drafts, strict=True):
+        partition = each.partition if chosen is None else chosen
+        try:
+            waiting.append(await producer.submit(topic, value, key=key, partition=partition))
+        except ClientError as problem:
+            waiting.append(problem)
+    results = await _settle(waiting)
+    refused = [each for each in results if isinstance(each, KafkaError) and each.code in CODES]
+    if len(refused) == len(results):  # of the topic, not of a message
+        raise refused[0]
+    return {
+        "offsets": [_report(each) for each in results],
+        "key_schema_id": None,
+        "value_schema_id": None,
+    }
+
+
+async def _settle(
+    waiting: list[asyncio.Future[Sent] | ClientError],
+) -> list[Sent | ClientError]:
+    """Return what became of messages."""
+    results: list[Sent | ClientError] = []
+    for each in waiting:
+        if isinstance(each, ClientError):
+            results.append(each)
+            continue
+        try:
+            results.append(await each)
+        except ClientError as problem:
+            results.append(problem)
+    return results
+
+
+def _report(result: Sent | ClientError) -> dict[str, Any]:
+    if isinstance(result, ClientError):
+        is_retriable = not isinstance(result, KafkaError) or result.retriable
+        return {
+            "partition": None,
+            "offset": None,
+            "error_code": FAILED_FOR_NOW if is_retriable else FAILED,
+            "error": str(error_of(result)),
+        }
+    return {
+        "partition": result.partition,
+        "offset": result.offset,
+        "error_code": None,
+        "error": None,
+    }

@@ -1,0 +1,145 @@
+"""The bypass matrix of the REST proxy, and the logins and permissions of its clients."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+
+import httpx
+import jwt
+import pytest
+
+from tests.gateway.kafka.rig import batch
+from tests.security.bypass import ORDERS, SECRET
+from tests.security.live_node import LiveNode
+from trilogue.broker.access.authorizer import Operation, ResourceKind
+from trilogue.broker.access.users import make_user
+from trilogue.broker.names import parse_kafka
+from trilogue.gateway.http.kafka_rest.routes import ROOT, all_routes
+
+TOKEN_KEY = "k" * 40
+PASSWORD = "a password of hers"
+JSON = "application/vnd.kafka.json.v2+json"
+SPELLINGS = (
+    "orders",
+    "%6frders",
+    "public%2Fdefault%2Forders",
+    "public.default.orders",
+    "orders%00",
+)
+BODY = {
+    "records": [{"value": 1}], "value": {"data": 1}, "topic_name": "orders", "topics": ["orders"],
+    "partitions": [{"topic": "orders", "partition": 0}],
+    "offsets": [{"topic": "orders", "partition": 0, "offset": 0}], "name": "i",
+}  # fmt: skip
+LISTS = {"/brokers", "/topics", "/v3/clusters", "/v3/clusters/{cluster}"}
+OF_INSTANCES = "/consumers/{group}"
+
+pytestmark = pytest.mark.full
+
+
+class World(LiveNode):
+    """A node with a topic of secrets, and two users without any right on it."""
+
+    def prepare(self) -> None:
+        self.make_topic("orders")
+        self.run(self._append())
+        users = self.node.storage.broker.users
+        for name in ("mallory", "alice"):
+            user = make_user(name, PASSWORD.encode(), self.node.now_ms(), key=self.key)
+            self.write(users.plan_put(user))
+
+    async def _append(self) -> None:
+        topic = self.node.storage.broker.cluster.find_topic(parse_kafka("orders"))
+        topic.partitions[0].append(memoryview(batch(SECRET)), now_ms=self.node.now_ms())
+
+    def state(self) -> object:
+        async def read() -> object:
+            broker, state = self.node.storage.broker, self.node.storage.meta.state
+            ends = [each.log.end_offset for topic in broker.cluster for each in topic.partitions]
+            return dict(state.topics), dict(state.settings), ends
+
+        return self.run(read())
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    folder = tmp_path_factory.mktemp("rest")
+    key = folder / "token.key"
+    key.write_text(TOKEN_KEY)
+    key.chmod(0o600)
+    settings = {
+        "access.authenticate": "true",
+        "access.authorize": "true",
+        "access.token-key": key,
+    }
+    with World(folder, settings, ("kafka-sasl", "http")) as made:
+        made.prepare()
+        yield made
+
+
+def send(world: World, method: str, path: str, user: str = "mallory", **how) -> httpx.Response:
+    how.setdefault("auth", (user, PASSWORD))
+    url = httpx.URL(f"http://{world.doors['http']}").copy_with(raw_path=f"{ROOT}{path}".encode())
+    with httpx.Client(timeout=60) as client:
+        return client.request(method, url, json=BODY, **how)
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_no_path_leads_to_the_topic(world, spelling):
+    before = world.state()
+    cluster = world.node.storage.meta.state.cluster_id
+    for route in all_routes():
+        path = route.path.format(
+            topic=spelling, partition="0", group="g", instance="i", name="a", cluster=cluster
+        )
+        reply = send(world, route.method, path, headers={"content-type": JSON})
+        assert SECRET.decode() not in reply.text, route
+        assert base64.b64encode(SECRET).decode() not in reply.text, route
+        if route.path in LISTS:
+            assert "orders" not in reply.text, (route, reply.text)
+        elif not route.path.startswith(OF_INSTANCES) and "topic}" in route.path:
+            assert reply.status_code >= 400, (route, reply.text)
+    assert world.state() == before
+
+
+def test_a_login_is_needed(world):
+    for auth in (None, ("mallory", "wrong"), ("nobody", "x")):
+        assert send(world, "GET", "/topics", auth=auth).status_code == 401
+
+
+def test_a_user_with_rights_produces_and_reads(world):
+    name = "public/default/shared"
+    world.make_topic("shared")
+    for user in ("mallory", "alice"):
+        world.allow(user, Operation.ALL, ResourceKind.TOPIC, name)
+        world.allow(user, Operation.ALL, ResourceKind.GROUP, "team")
+    token = jwt.encode({"sub": "alice"}, TOKEN_KEY, algorithm="HS256")
+    by_token = {"auth": None, "headers": {"authorization": f"Bearer {token}", "content-type": JSON}}
+
+    produced = send(world, "POST", "/topics/shared", **by_token)
+    assert produced.json()["offsets"][0]["offset"] == 0
+    assert send(world, "GET", "/topics").json() == ["shared"]
+    made = send(world, "POST", "/consumers/team")
+    assert made.status_code == 200, made.text
+    place = "/consumers/team/instances/i"
+    assert send(world, "GET", f"{place}/records", "alice").status_code == 404, "another user's"
+    body = {"partitions": [{"topic": "shared", "partition": 0}]}
+    url = f"http://{world.doors['http']}{ROOT}{place}"
+    with httpx.Client(timeout=60, auth=("mallory", PASSWORD)) as client:
+        assert client.post(f"{url}/assignments", json=body).status_code == 204
+        assert client.post(f"{url}/positions/beginning", json=body).status_code == 204
+        found = client.get(f"{url}/records", params={"timeout": 20_000}).json()
+        assert [base64.b64decode(each["value"]) for each in found] == [b"1"]
+        assert client.delete(url).status_code == 204
+
+
+def test_a_refused_client_is_in_the_audit_log(world):
+    before = world.audit_log.read_text().count('"refused"')
+    reply = send(world, "POST", "/topics/orders", headers={"content-type": JSON})
+    lines = [each for each in world.audit_log.read_text().splitlines() if '"refused"' in each]
+
+    assert (reply.status_code, reply.json()["error_code"]) == (403, 40301)
+    assert len(lines) > before
+    assert ORDERS in lines[-1]
+    assert "127.0.0.1" in lines[-1]
