@@ -41,8 +41,14 @@ SPELLINGS = (  # of tenant/namespace/topic in a path
     "public/default/%25%36frders",
 )
 KNOWN_APPS = {
-    "ACCESS_PATHS", "CONSOLE_PATHS", "KAFKA_REST_PATHS", "PUBLISHED_PATHS", "REGISTRY_PATHS", "TUBEMQ_PATHS", "WEBSOCKET_PATHS"
-}  # fmt: skip
+    "ACCESS_PATHS",
+    "CONSOLE_PATHS",
+    "KAFKA_REST_PATHS",
+    "PUBLISHED_PATHS",
+    "REGISTRY_PATHS",
+    "TUBEMQ_PATHS",
+    "WEBSOCKET_PATHS",
+}
 OPEN = {"/admin/v2/brokers/health", "/admin/v2/brokers/ready", "/admin/v2/brokers/version"}
 
 pytestmark = pytest.mark.full
