@@ -38,7 +38,8 @@ class Security:
             )
         if ":" in self.username:
             raise InvalidOption("username has a colon, which ends names in Pulsar's logins")
-        self.make_context()  # so that a wrong file is reported at once
+        if self.authorities or self.certificate:
+            self.make_context()  # so that a wrong file is reported at once
 
     @property
     def method(self) -> str:
