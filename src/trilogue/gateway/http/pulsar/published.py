@@ -43,7 +43,7 @@ FAILED, FAILED_FOR_NOW = 2, 1
 PARTITION_DIGITS: Final = 6
 
 
-class SchemaBody(msgspec.Struct):
+class PayloadSchema(msgspec.Struct):
     """A schema as administration has it: its definition in base64."""
 
     type: str
@@ -183,7 +183,7 @@ def _find_schema(text: str | None) -> Schema:
     if not text:
         return Schema("String", SchemaType.STRING)
     try:
-        body = msgspec.json.decode(text, type=SchemaBody)
+        body = msgspec.json.decode(text, type=PayloadSchema)
         data = base64.b64decode(body.schema, validate=True)
     except (msgspec.DecodeError, RecursionError, binascii.Error, ValueError) as problem:
         raise HttpError(400, f"the schema cannot be read: {problem}") from problem
