@@ -144,6 +144,23 @@ async def test_a_command_without_rights_gets_and_changes_nothing(field, name, pa
         assert describe_state(rig) == (*before, [])
 
 
+@pytest.mark.parametrize("spelling", ["{}", "persistent://public/default/{}-partition-0"])
+@pytest.mark.parametrize("partitions", [0, 2])
+@pytest.mark.parametrize("field", BY_TOPIC)
+@on_loop
+async def test_no_answer_reveals_whether_a_topic_exists(field, partitions, spelling):
+    async with Denying() as rig:
+        answers = []
+        await rig.prepare(partitions)
+        for name in ("orders", "absent"):
+            peer = await rig.connected()
+            topic = spelling.format(name)
+            answer = await send(peer, field, {"topic": topic, **BY_TOPIC[field]})
+            answers.append((peer.is_cut, answer.replace(name.encode(), b"absent")))
+
+        assert answers[0] == answers[1]
+
+
 @pytest.mark.parametrize("field", LISTS)
 @on_loop
 async def test_lists_hide_topics_without_permission(field):

@@ -114,6 +114,20 @@ async def test_a_request_without_rights_gets_and_changes_nothing(method, name):
             assert ORDERS in denied
 
 
+@pytest.mark.parametrize("method", FIELDS)
+@on_loop
+async def test_no_answer_reveals_whether_a_topic_exists(method):
+    async with Denying() as rig:
+        await rig.prepare()
+        answers = []
+        for name in ("orders", "absent"):
+            peer = rig.peer_for(method)
+            response = await peer.request(method, **spelled(FIELDS[method], name))
+            answers.append(str(response).replace(name, "NAME"))
+
+        assert answers[0] == answers[1]
+
+
 @pytest.mark.parametrize("method", WITHOUT_TOPIC)
 @on_loop
 async def test_a_client_that_is_not_registered_learns_nothing(method):

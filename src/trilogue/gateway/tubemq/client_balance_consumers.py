@@ -22,6 +22,7 @@ from trilogue.gateway.tubemq.consumers import (
     check_host,
     check_ids,
     check_may_read,
+    check_names,
     check_pending,
     complete_pending,
     join_group,
@@ -62,6 +63,7 @@ def _complete_registration(context: RequestContext) -> RegisterResponseM2CV2:
     if count > 0 and not 0 <= node_id < count:
         raise bad_request("Request nodeId value must be between in [0, sourceCount-1]!")
     master = context.gateway.master
+    check_names(context, request.topicList)
     topics = master.parse_topics(request.topicList)
     terms = GroupTerms(
         topics,

@@ -11,7 +11,8 @@ differ.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
+from itertools import islice
 
 from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.broker.errors import InconsistentMember
@@ -21,7 +22,7 @@ from trilogue.broker.tubemq.rebalance_events import DISCONNECTS
 from trilogue.gateway.tubemq.authentication import Role
 from trilogue.gateway.tubemq.errors import TubeRequestError
 from trilogue.gateway.tubemq.event_codes import parse_event_result
-from trilogue.gateway.tubemq.master import bad_request
+from trilogue.gateway.tubemq.master import TOPICS_MAX, bad_request
 from trilogue.gateway.tubemq.request_context import RequestContext
 from trilogue.wire.tubemq.errors import TubeCode
 from trilogue.wire.tubemq.master_pb2 import (
@@ -73,6 +74,7 @@ def _complete_registration(context: RequestContext) -> RegisterResponseM2C:
     request: RegisterRequestC2M = context.request
     check_host(request.hostName)
     master = context.gateway.master
+    check_names(context, request.topicList)
     topics = master.parse_topics(request.topicList)
     terms = _terms(
         context, GroupTerms(topics, filters=master.parse_filters(request.topicCondition, topics))
@@ -220,6 +222,13 @@ def check_host(name: str) -> None:
         raise bad_request("Request miss necessary hostName data!")
     if len(name) > HOST_MAX:
         raise bad_request(f"hostName's length over max value, allowed max length is {HOST_MAX}")
+
+
+def check_names(context: RequestContext, topics: Iterable[str]) -> None:
+    """Check access to the group, and to topics that need not exist."""
+    context.check_access(Operation.READ, ResourceKind.GROUP, context.request.groupName)
+    for name in islice(dict.fromkeys(topics), TOPICS_MAX):
+        context.check_topic(Operation.READ, name.strip())
 
 
 def check_may_read(context: RequestContext, terms: GroupTerms) -> None:

@@ -92,6 +92,8 @@ def _check_registration(
     index = request.partitionId
     broker_id = context.gateway.brokers.own_id
     admit(context, None)
+    context.check_topic(Operation.READ, request.topicName)
+    context.check_access(Operation.READ, ResourceKind.GROUP, group)  # whose position it moves
     registration = find_registration(context, request.topicName, index, group)
     if registration is None:
         raise TubeRequestError(TubeCode.NO_NODE, UNREGISTERED.format(client_id))
@@ -104,8 +106,6 @@ def _check_registration(
         )
     target = context.gateway.find_target(request.topicName)
     topic = target.topic
-    context.check_access(Operation.READ, *target.resource)
-    context.check_access(Operation.READ, ResourceKind.GROUP, group)  # whose position it moves
     if not context.gateway.broker.rules.accepts_subscribe(topic):
         raise TubeRequestError(
             TubeCode.FORBIDDEN, CLOSED.format(request.topicName, index, broker_id)

@@ -93,9 +93,8 @@ def _find_readable_partition(context: RequestContext, request: RegisterRequestC2
     """Return the partition to register; raises where the consumer may not read it."""
     gateway, group, index = context.gateway, request.groupName, request.partitionId
     admit(context, request.authInfo if request.HasField("authInfo") else None)
-    target = gateway.find_target(request.topicName)
+    target = context.require_target(Operation.READ, request.topicName)
     topic, partitions = target.topic, target.partitions
-    context.check_access(Operation.READ, ResourceKind.TOPIC, topic.name)
     context.check_access(Operation.READ, ResourceKind.GROUP, group)
     if not gateway.broker.rules.accepts_subscribe(topic):
         raise TubeRequestError(

@@ -22,11 +22,13 @@ from typing import Any, NamedTuple
 from google.protobuf.message import Message
 
 from trilogue.broker.access.authorizer import ANONYMOUS, Operation, Resource, ResourceKind
-from trilogue.broker.errors import AccessDenied
+from trilogue.broker.errors import AccessDenied, InvalidName
+from trilogue.broker.names import parse_tubemq
 from trilogue.gateway.stream import Buffer
 from trilogue.gateway.tubemq.authentication import Certificate, Role
 from trilogue.gateway.tubemq.client_connection import ClientConnection, HeldResponse
 from trilogue.gateway.tubemq.errors import TEXT_MAX, code_of
+from trilogue.gateway.tubemq.gateway_context import PublishTarget
 from trilogue.wire.tubemq.errors import TubeCode
 from trilogue.wire.tubemq.frame import encode_failure, encode_response
 from trilogue.wire.tubemq.methods import Method
@@ -135,6 +137,19 @@ class RequestContext:
         text = str(name)
         if not self.connection.access_of(self.principal).is_allowed(operation, kind, text):
             raise AccessDenied(operation, Resource(kind, text))
+
+    def check_topic(self, operation: Operation, spelled: str) -> None:
+        """Check the same by the name of a topic, which need not exist; an invalid one has none."""
+        try:
+            name = parse_tubemq(spelled)
+        except InvalidName:
+            return
+        self.check_access(operation, ResourceKind.TOPIC, name)
+
+    def require_target(self, operation: Operation, spelled: str) -> PublishTarget:
+        """Return a topic; raises AccessDenied, then UnknownTopic: no answer reveals what exists."""
+        self.check_topic(operation, spelled)
+        return self.gateway.find_target(spelled)
 
     @property
     def broker_infos(self) -> list[str]:

@@ -10,8 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from struct import Struct
 
-from trilogue.broker.access.authorizer import ANONYMOUS, Operation, Principal
-from trilogue.broker.errors import AccessDenied, UnknownTopic
+from trilogue.broker.access.authorizer import (
+    ANONYMOUS,
+    Operation,
+    Principal,
+    Resource,
+    ResourceKind,
+)
+from trilogue.broker.errors import AccessDenied, InvalidName, UnknownTopic
+from trilogue.broker.names import parse_tubemq
 from trilogue.broker.topics.partition import Partition
 from trilogue.entry.entry import EntryHeader
 from trilogue.entry.tubemq.tubemq_entry import WrongChecksum, build_entry, message_id
@@ -41,9 +48,15 @@ def append_message(connection: ClientConnection, request: RpcRequest) -> None:
     data = sent.data
     size = len(data)
     now_ms = gateway.now_ms()
+    principal = ANONYMOUS
     try:
         principal = _authenticate(connection, sent) if gateway.guards_sends else ANONYMOUS
         target = gateway.find_target(sent.topic)
+        if not (
+            gateway.authorizer.allows_all
+            or connection.access_of(principal).is_allowed(WRITE, *target.resource)
+        ):
+            raise AccessDenied(WRITE, target.resource)
         partitions = target.partitions
         index = sent.partition_id
         if not 0 <= index < len(partitions):
@@ -52,11 +65,6 @@ def append_message(connection: ClientConnection, request: RpcRequest) -> None:
             )
         if not 0 < size <= target.data_bytes_max:
             raise _size_error(size, target.data_bytes_max)
-        if not (
-            gateway.authorizer.allows_all
-            or connection.access_of(principal).is_allowed(WRITE, *target.resource)
-        ):
-            raise AccessDenied(WRITE, target.resource)
         if not target.accepts_publish:
             raise _not_published_error(connection, sent)
         entry, header = build_entry(
@@ -78,7 +86,8 @@ def append_message(connection: ClientConnection, request: RpcRequest) -> None:
         connection.write(encode_error(request.serial, TubeCode.FORBIDDEN, text))
         return
     except EXPECTED as problem:
-        connection.write(encode_error(request.serial, code_of(problem), str(problem)))
+        shown = _hide_missing(connection, principal, sent.topic, problem)
+        connection.write(encode_error(request.serial, code_of(shown), str(shown)))
         return
     stored_id = message_id(partition.log.partition_id, offset)
     receipt = encode_send_response(request.serial, stored_id, now_ms, offset)
@@ -100,6 +109,21 @@ def _append(
     """Append to a topic with extras; return the offset, and whether memory acknowledges it."""
     appended = partition.append_entry(entry, header, now_ms=now_ms, size=size, encrypted=False)
     return appended.base_offset, appended.acks_from_memory
+
+
+def _hide_missing(
+    connection: ClientConnection, principal: Principal, spelled: str, problem: Exception
+) -> Exception:
+    """Return the error to send: of a missing topic none that reveals it without a right."""
+    if not isinstance(problem, UnknownTopic):
+        return problem
+    try:
+        resource = Resource(ResourceKind.TOPIC, str(parse_tubemq(spelled)))
+    except InvalidName:
+        return problem
+    if connection.access_of(principal).is_allowed(WRITE, *resource):
+        return problem
+    return AccessDenied(WRITE, resource)
 
 
 def encode_error(serial: int, code: TubeCode, text: str) -> Buffer:
