@@ -15,6 +15,7 @@ import pytest
 from tests.gateway.kafka.rig import Rig, batch, settle
 from tests.gateway.loop import on_loop
 from tests.security.bypass import ORDERS, SECRET, NoAcls, describe_state
+from trilogue.broker.access.audit import AuditLog
 from trilogue.broker.access.authorizer import Operation, Principal, Resource, ResourceKind
 from trilogue.broker.access.delegation_tokens import DelegationTokenLimits
 from trilogue.broker.facts import DEFAULT_RETENTION, CursorMove, Protocol
@@ -69,6 +70,7 @@ ON_THE_CLUSTER = {
 }
 PARTITION_FIELDS = {"partition", "partition_index", "index"}
 PARTITIONS_FIELDS = {"partitions", "partition_indexes", "partition_ids"}
+SILENT = {35: 3}  # a refusal is an empty list before this version
 LISTS = {3, 16, 35, 60, 66, 69, 74}  # may also answer with an empty list instead of an error
 GROUP_FIELDS = {"group_id", "groups_names", "groups", "coordinator_keys", "key"}
 TOPIC_FIELDS = {"name", "topic", "topics", "topic_names", "resource_name", "subscribed_topic_names"}
@@ -208,6 +210,27 @@ async def test_a_request_without_rights_gets_and_changes_nothing(spec, version, 
             return
         assert codes & DENIED, (codes, response)
         assert rig.rules.asked
+
+
+@pytest.mark.parametrize(("spec", "version"), list(rows()))
+@on_loop
+async def test_each_refusal_is_one_line_of_the_audit_log(spec, version):
+    """A list that leaves things out refuses nothing; no line has a secret."""
+    async with Denying() as rig:
+        await rig.prepare()
+        lines: list[dict[str, object]] = []
+        rig.gateway.audit = AuditLog(lines.append, lambda: rig.now_ms)
+        peer = rig.peer()
+        peer.send(fill(spec.request, version, "orders", bytes(16)), version)
+        await peer.wait()
+        await settle()
+        refused = [line for line in lines if line["event"] == "refused"]
+        assert len(lines) == len(refused), "nothing was done"
+        assert SECRET.decode() not in repr(lines)
+        codes = set() if peer.is_cut else set(codes_of(peer.answer()))
+        expected = len(codes & DENIED) or (spec.key in SILENT and version < SILENT[spec.key])
+
+        assert len(refused) == expected or spec.key in OPEN, refused
 
 
 class TopicsDenied(NoAcls):

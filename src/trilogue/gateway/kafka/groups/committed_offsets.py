@@ -383,7 +383,7 @@ def _all_topics(
     context: RequestContext, group: str, theirs: dict[Topic, list[int]]
 ) -> Iterator[OffsetFetchResponseTopics]:
     for topic, indexes in theirs.items():
-        if context.is_allowed_to(Operation.DESCRIBE, ResourceKind.TOPIC, topic.name):
+        if context.can_see(Operation.DESCRIBE, ResourceKind.TOPIC, topic.name):
             yield OffsetFetchResponseTopics(
                 name=format_kafka(topic.name),
                 topic_id=topic.topic_id,

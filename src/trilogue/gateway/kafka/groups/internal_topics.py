@@ -28,7 +28,7 @@ def create_internal_topics(context: RequestContext, topics: Sequence[InternalTop
     """Start to create missing topics; returns what a status says of it beside their names."""
     if not topics:
         return ""
-    if not context.is_allowed_to(Operation.CREATE, ResourceKind.CLUSTER, "cluster"):
+    if not context.can_see(Operation.CREATE, ResourceKind.CLUSTER, "cluster"):
         denied = [
             format_kafka(each.name)
             for each in topics

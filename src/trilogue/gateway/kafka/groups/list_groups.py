@@ -25,7 +25,7 @@ async def handle_list_groups(
 ) -> ListGroupsResponse:
     """List the groups that match the filters."""
     states, types = _filter(request.states_filter), _filter(request.types_filter)
-    everything = context.is_allowed(CLUSTER.name)
+    everything = context.can_see(context.operation, ResourceKind.CLUSTER, CLUSTER.name)
     found: list[ListedGroup] = []
     for number, known in enumerate(context.broker.group_admin.listed(), 1):
         if number % YIELD_EVERY == 0:
@@ -34,7 +34,7 @@ async def handle_list_groups(
             continue
         if types and known.type not in types:
             continue
-        if everything or context.is_allowed_to(Operation.DESCRIBE, ResourceKind.GROUP, known.name):
+        if everything or context.can_see(Operation.DESCRIBE, ResourceKind.GROUP, known.name):
             found.append(_listed(known))
     return ListGroupsResponse(groups=found)
 

@@ -93,7 +93,7 @@ def _describe_topics(
         indexes = [
             index for index, each in enumerate(topic.partitions) if each.partition_id in positions
         ]
-        if indexes and context.is_allowed_to(Operation.DESCRIBE, ResourceKind.TOPIC, topic.name):
+        if indexes and context.can_see(Operation.DESCRIBE, ResourceKind.TOPIC, topic.name):
             yield _describe_topic(context, group.group_id, topic, indexes)
 
 

@@ -41,7 +41,11 @@ def handle_describe_cluster(
     allowed = NOT_REQUESTED
     if request.include_cluster_authorized_operations:
         kind, name = CLUSTER
-        allowed = authorized_operations(context, kind, name) if context.is_allowed(name) else 0
+        allowed = (
+            authorized_operations(context, kind, name)
+            if context.can_see(context.operation, kind, name)
+            else 0
+        )
     return DescribeClusterResponse(
         cluster_id=cluster_id_text(cluster.cluster_id),
         controller_id=cluster.node_id,

@@ -81,7 +81,8 @@ def _describe(
         topics = [
             topic
             for topic in context.broker.cluster
-            if context.is_allowed(topic.name) and is_kafka_name(topic.name)
+            if context.can_see(context.operation, ResourceKind.TOPIC, topic.name)
+            and is_kafka_name(topic.name)
         ]
         return begin_steps(_describe_all(context, request, topics))
     missing = _find_missing(context, request)
@@ -117,7 +118,7 @@ def _find_missing(context: RequestContext, request: MetadataRequest) -> dict[str
             and context.broker.namespaces.namespace_policies(
                 name.namespace_name
             ).auto_creation.allowed
-            and context.is_allowed(name)
+            and context.can_see(context.operation, ResourceKind.TOPIC, name)
             and _is_creation_allowed(context, name)
         ):
             found[each.name] = name
@@ -127,7 +128,7 @@ def _find_missing(context: RequestContext, request: MetadataRequest) -> dict[str
 
 
 def _is_creation_allowed(context: RequestContext, name: TopicName) -> bool:
-    return context.is_allowed_to(
+    return context.can_see(
         Operation.CREATE, ResourceKind.CLUSTER, "cluster"
     ) or context.is_allowed_to(Operation.CREATE, ResourceKind.TOPIC, name)
 

@@ -14,6 +14,7 @@ no room, so the number of topics in a request is limited; tools request all topi
 from __future__ import annotations
 
 from collections.abc import Coroutine, Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
 from trilogue.broker.access.authorizer import ResourceKind
@@ -68,12 +69,19 @@ def _steps(
         return _error_response(names)
     first = "" if cursor is None else cursor.topic_name
     found = yield from _named(context, names, first) if names else _all(context, first)
+    may_describe = (
+        context.is_allowed
+        if names
+        else partial(  # a list leaves topics out
+            context.can_see, context.operation, ResourceKind.TOPIC
+        )
+    )
     visible: list[NamedTopic] = []
     hidden: list[str] = []
     for count, each in enumerate(found, 1):
         if count % LOOKUPS_PER_STEP == 0:
             yield
-        if each.name is None or context.is_allowed(each.name):
+        if each.name is None or may_describe(each.name):
             visible.append(each)
         else:
             hidden.append(each.spelled)

