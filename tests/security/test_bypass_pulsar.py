@@ -12,6 +12,7 @@ from tests.gateway.kafka.rig import batch
 from tests.gateway.loop import on_loop
 from tests.gateway.pulsar.rig import Peer, Rig, settle
 from tests.security.bypass import ORDERS, SECRET, NoAcls, describe_state
+from trilogue.broker.access.audit import AuditLog
 from trilogue.broker.access.authorizer import Principal
 from trilogue.gateway.pulsar.commands import TABLE
 from trilogue.wire.pulsar.errors import ServerError
@@ -142,6 +143,32 @@ async def test_a_command_without_rights_gets_and_changes_nothing(field, name, pa
                 more = await send(peer, later, WITHOUT_ATTACHMENT[later])
                 assert SECRET not in more
         assert describe_state(rig) == (*before, [])
+
+
+@pytest.mark.parametrize("field", BY_TOPIC)
+@on_loop
+async def test_each_refusal_is_one_line_of_the_audit_log(field):
+    async with Denying() as rig:
+        await rig.prepare(0)
+        lines: list[dict[str, object]] = []
+        rig.gateway.audit = AuditLog(lines.append, lambda: rig.now_ms)
+        peer = await rig.connected()
+        await send(peer, field, {"topic": "orders", **BY_TOPIC[field]})
+
+        assert [line["event"] for line in lines] == ["refused"], lines
+        assert SECRET.decode() not in repr(lines)
+
+
+@pytest.mark.parametrize("field", LISTS)
+@on_loop
+async def test_a_list_that_hides_topics_refuses_nothing(field):
+    async with Denying() as rig:
+        await rig.prepare(0)
+        lines: list[dict[str, object]] = []
+        rig.gateway.audit = AuditLog(lines.append, lambda: rig.now_ms)
+        await send(await rig.connected(), field, LISTS[field])
+
+        assert not lines
 
 
 @pytest.mark.parametrize("spelling", ["{}", "persistent://public/default/{}-partition-0"])

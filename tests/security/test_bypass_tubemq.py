@@ -10,6 +10,7 @@ from tests.gateway.kafka.rig import batch
 from tests.gateway.loop import on_loop
 from tests.gateway.tubemq.rig import Failure, Rig, send_fields, settle
 from tests.security.bypass import ORDERS, SECRET, NoAcls, describe_state
+from trilogue.broker.access.audit import AuditLog
 from trilogue.broker.access.authorizer import Operation, Principal, Resource, ResourceKind
 from trilogue.gateway.tubemq.methods import BROKER, MASTER
 
@@ -112,6 +113,21 @@ async def test_a_request_without_rights_gets_and_changes_nothing(method, name):
         assert denied <= {ORDERS, GROUP}
         if method in {"sendMessageP2B", "producerRegisterP2M", "producerHeartbeatP2M"}:
             assert ORDERS in denied
+
+
+@pytest.mark.parametrize("method", sorted(FIELDS.keys() - {"consumerCommitC2B"}))  # not registered
+@on_loop
+async def test_each_refusal_is_one_line_of_the_audit_log(method):
+    async with Denying() as rig:
+        await rig.prepare()
+        lines: list[dict[str, object]] = []
+        rig.gateway.audit = AuditLog(lines.append, lambda: rig.now_ms)
+        peer = rig.peer_for(method)
+        response = await peer.request(method, **spelled(FIELDS[method], "orders"))
+
+        assert is_refused(response)
+        assert [line["event"] for line in lines] == ["refused"], lines
+        assert SECRET.decode() not in repr(lines)
 
 
 @pytest.mark.parametrize("method", FIELDS)
