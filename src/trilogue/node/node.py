@@ -228,7 +228,7 @@ class Node:
             place=self.place,
         )
         self._stack.callback(self.storage.close)
-        self._stack.push_async_callback(self._give_slots)
+        self._stack.push_async_callback(self.hand_over.write, self)
         self._stack.callback(self._note_flushed)
         self.messages = MessageCount(self.storage.broker.cluster)
         data = self.storage.directory.path
@@ -238,9 +238,6 @@ class Node:
     def _note_flushed(self) -> None:
         """Note, after all that writes is closed, whether the journal has to be read."""
         self.is_flushed = self.storage.log.is_flushed
-
-    async def _give_slots(self) -> None:
-        await self.hand_over.write(self.storage, is_flushed=self.is_flushed)
 
     def _start_background(self) -> None:
         settings = self.settings

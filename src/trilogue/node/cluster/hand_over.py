@@ -28,6 +28,7 @@ from trilogue.node.storage import NodePlace, Storage
 
 if TYPE_CHECKING:
     from trilogue.broker.topics.ownership import Ownership
+    from trilogue.node.node import Node
     from trilogue.node.settings.table import Settings
 
 log = logging.getLogger(__name__)
@@ -59,11 +60,12 @@ class HandOver:
         self.owners = dict(owners)
         self.wanted.set()
 
-    async def write(self, storage: Storage, *, is_flushed: bool) -> None:
+    async def write(self, node: Node) -> None:
         """Record the owners, after all that writes is closed."""
+        storage = node.storage
         if not self.owners:
             return
-        if not is_flushed:
+        if not node.is_flushed:
             log.warning("slots.kept", extra={"reason": "the journal is not in segments"})
             return
         try:
