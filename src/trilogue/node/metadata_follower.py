@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from trilogue.broker.topics.ownership import Ownership
 from trilogue.log.segments.segment_info import Swap
 from trilogue.meta.change_log import last_version
 from trilogue.meta.operations import TopicKey
@@ -34,8 +35,10 @@ class MetadataFollower:
         writer: MetadataWriter,
         manifests: ManifestWriter,
         versions: AppliedVersions,
+        on_owners: Callable[[Ownership], None] = lambda _: None,
     ) -> None:
-        self.on_owners: Callable[[], None] = lambda: None  # slots have other owners or epochs
+        """`on_owners` is called when slots have other owners or epochs."""
+        self._on_owners = on_owners
         self._storage = storage
         self._versions = versions
         self._writer = writer
@@ -79,7 +82,7 @@ class MetadataFollower:
         broker = self._storage.broker
         if any(table in {"slots", "nodes"} for table, _, _ in writes):
             broker.cluster.ownership.generation += 1
-            self.on_owners()
+            self._on_owners(broker.cluster.ownership)
         topics: dict[TopicKey, None] = {key: None for table, key, _ in writes if table == "topics"}
         for key in topics:
             for _ in broker.cluster.follow(key):

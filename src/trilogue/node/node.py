@@ -300,11 +300,9 @@ class Node:
             from trilogue.node.metadata_follower import MetadataFollower
 
             follower = MetadataFollower(
-                self.storage, self.metadata_writer, self._manifests, versions
+                self.storage, self.metadata_writer, self._manifests, versions, self.hand_over.follow
             )
             self._catch_up = follower.catch_up
-            ownership = self.storage.broker.cluster.ownership
-            follower.on_owners = partial(self.hand_over.follow, ownership)
             works += [follower.run(), follower.publish()]
         if self.objects is not None:
             works += [self.objects.run(), self.objects.run_uploads()]

@@ -199,10 +199,7 @@ def _open(
         )
     broker = _broker(settings, meta, loop, now_ms)
     if place.cluster is not None:
-        broker.cluster.ownership.hold()
-        broker.cluster.ownership.has_own_segments = place.cluster.shared is None
-        broker.cluster.ownership.has_own_files = True
-        broker.cluster.ownership.is_kept_elsewhere = place.cluster.shared is not None
+        _take_place(broker.cluster.ownership, place.cluster)
     broker.restore_snapshot(meta.snapshots())
     ownership = broker.cluster.ownership
     reach = _find_objects(settings, meta.state.cluster_id, place)
@@ -248,6 +245,14 @@ def _open(
         objects,
         shared,
     )
+
+
+def _take_place(ownership: Ownership, cluster: ClusterPlace) -> None:
+    """Note what a node of a cluster serves, and what of it others can read."""
+    ownership.hold()
+    ownership.has_own_files = True
+    ownership.has_own_segments = cluster.shared is None
+    ownership.is_kept_elsewhere = cluster.shared is not None
 
 
 def _find_objects(settings: Settings, cluster_id: bytes, place: NodePlace) -> Reach | None:

@@ -322,10 +322,10 @@ def test_an_object_that_cannot_be_removed_keeps_no_other_from_going(tmp_path):
         objects = world.storage.objects.objects
         remove = objects.delete
 
-        def delete(name):
+        def delete(name, node_id):
             if name == "locked.segment":
                 raise ObjectDenied("locked")
-            remove(name)
+            remove(name, node_id)
 
         objects.delete = delete
         world.keeper._leaving = {"locked.segment": 0.0, "one.segment": 0.0, "two.segment": 0.0}
