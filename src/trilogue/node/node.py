@@ -185,9 +185,9 @@ class Node:
                 await self._load_users()
             await self._open_listeners(plans)
             if self.storage.shared is not None:
-                from trilogue.node.cluster.watching import watch_cluster
+                from trilogue.node.cluster.lease_guard import LeaseGuard
 
-                watch_cluster(self, self.storage.shared, self._stack)
+                self.add_work(LeaseGuard(self.storage.shared, self.listeners).run())
             if self.place.has_others:
                 await self._register()
         except BaseException:

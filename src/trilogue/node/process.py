@@ -249,7 +249,17 @@ async def _start_node(
                 raise
             log.info("cluster.lease_lost", extra={"reason": str(error)})
         else:
+            _watch_cluster(node)
             return node
+
+
+def _watch_cluster(node: Node) -> None:
+    """Move slots, and take over those of dead nodes, where that can be."""
+    cluster = node.place.cluster
+    if cluster is not None and cluster.shared is not None:
+        from trilogue.node.cluster.slot_watch import SlotWatch
+
+        node.add_work(SlotWatch(node, cluster, cluster.shared).run())
 
 
 async def _flush(node: Node, report: Callable[[], None]) -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec.structs import replace
 
@@ -28,12 +28,18 @@ from trilogue.node.storage import NodePlace, Storage
 
 if TYPE_CHECKING:
     from trilogue.broker.topics.ownership import Ownership
-    from trilogue.node.node import Node
     from trilogue.node.settings.table import Settings
 
 log = logging.getLogger(__name__)
 
 GIVE_S: Final = 10.0  # for the transaction: PostgreSQL may be away
+
+
+class EndingNode(Protocol):
+    """A node after all that writes is closed."""
+
+    storage: Storage
+    is_flushed: bool
 
 
 class HandOver:
@@ -60,7 +66,7 @@ class HandOver:
         self.owners = dict(owners)
         self.wanted.set()
 
-    async def write(self, node: Node) -> None:
+    async def write(self, node: EndingNode) -> None:
         """Record the owners, after all that writes is closed."""
         storage = node.storage
         if not self.owners:

@@ -32,7 +32,7 @@ async def request_move(url: str, content: Mapping[str, Any], timeout_s: float) -
     except TimeoutError:
         raise ControlError(
             f"the slots have not all moved within {timeout_s:g} s: their nodes do not answer, or "
-            "object storage is away (their logs say why); moves that have not begun are withdrawn"
+            "object storage is away: see their logs. Moves that have not begun are withdrawn"
         ) from None
     except (OSError, LogError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
         raise ControlError(f"PostgreSQL: {error or type(error).__name__}") from error

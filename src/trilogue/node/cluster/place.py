@@ -10,7 +10,6 @@ class SharedPlace(msgspec.Struct, frozen=True):
 
     lease_s: float
     is_standby: bool = False  # it serves as any node whose lease is over
-    is_recovery: bool = False  # it only gives the node's slots away
     spread_after_s: float | None = None  # after a lease is over; None: slots wait for their node
     after_epoch: int = 0  # the epoch of the node that is over; 0 = there was none
 

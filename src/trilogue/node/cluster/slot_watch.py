@@ -59,6 +59,12 @@ class SlotWatch:
 
     async def run(self) -> None:
         """Look again and again, until the node is to start again."""
+        try:
+            await self._watch()
+        finally:
+            self._close()
+
+    async def _watch(self) -> None:
         wanted = self._node.hand_over.wanted
         while not wanted.is_set():
             try:
@@ -73,7 +79,7 @@ class SlotWatch:
                 self._dead.reset()
             await asyncio.sleep(LOOK_S)
 
-    def close(self) -> None:
+    def _close(self) -> None:
         """End a recovery and close the connection."""
         if self._recovery is not None:
             self._recovery.cancel()
@@ -151,7 +157,7 @@ class SlotWatch:
         if not found or self._ownership.node_id != min(alive, default=0):
             return
         lease = min(found, key=lambda each: each.node_id)
-        shared = replace(self._shared, is_recovery=True, after_epoch=lease.epoch)
+        shared = replace(self._shared, is_standby=False, after_epoch=lease.epoch)
         place = NodePlace(lease.node_id, cluster=replace(self._cluster, shared=shared))
         job = SlotRecovery(self._node.settings, place, tuple(sorted(alive)))
         self._recovery = asyncio.create_task(self._recover(job))
