@@ -80,7 +80,7 @@ BEFORE_LOGIN = {17, 18, 36}  # SaslHandshake, ApiVersions, SaslAuthenticate
 LOGIN_S = 30.0  # from the connection to the login
 API_VERSIONS = 18 << 16
 LARGE = 64 << 10  # smaller frames cannot hold many elements, and are decoded within 5 ms
-DECODED_FACTOR = 8  # a decoded request takes so many times its bytes, about
+DECODED_FACTOR = 16  # a decoded request takes so many times its bytes, about
 DECODED_BYTES_MAX = 32 << 20  # that a large request reserves, unless it is larger itself
 ENCODED_BYTES = 4 << 20  # counted for a response that may be large before its size is known
 
@@ -297,6 +297,8 @@ class KafkaConnection(ClientConnection):
         is_passed_on = False  # to work that takes longer
         try:
             await budget.reserve(memory, max(size, min(DECODED_FACTOR * size, DECODED_BYTES_MAX)))
+            if self.is_gone:
+                return  # it did not begin, and no client waits for it
             header, request = await loop.run_in_executor(executor, decode_large, api, frame)
         except WireError as problem:
             self.stream.abort("connection.bad_bytes", problem=str(problem))
