@@ -12,17 +12,14 @@ from collections.abc import Iterator, Mapping
 import httpx
 import pytest
 
-from tests.gateway.kafka.rig import batch
+from tests.gateway.http.secret_node import PASSWORD, SECURED, SecretNode
 from tests.security.bypass import ORDERS, SECRET
-from tests.security.live_node import LiveNode
 from trilogue.broker.access.authorizer import Operation, ResourceKind
-from trilogue.broker.access.users import make_user
-from trilogue.broker.names import parse_kafka
 from trilogue.gateway.http.pulsar.routes import all_routes
 from trilogue.gateway.http.tubemq.routes import TABLE as WEB_METHODS
 from trilogue.node import http_apps
 
-MALLORY = ("mallory", "a password of her own")
+MALLORY = ("mallory", PASSWORD)
 OWN = "mallory/own"
 VALUES = {"cluster": "standalone", "name": "admin", "domain": "persistent", "subscription": "s"}
 SPELLINGS = (  # of tenant/namespace/topic in a path
@@ -54,29 +51,8 @@ OPEN = {"/admin/v2/brokers/health", "/admin/v2/brokers/ready", "/admin/v2/broker
 pytestmark = pytest.mark.full
 
 
-class World(LiveNode):
+class World(SecretNode):
     """A node with the secret topic, and a user who may do everything in another namespace."""
-
-    def prepare(self) -> None:
-        self.make_topic("orders")
-        self.run(self._append())
-        user = make_user(MALLORY[0], MALLORY[1].encode(), self.node.now_ms(), key=self.key)
-        self.write(self.node.storage.broker.users.plan_put(user))
-        self.allow(MALLORY[0], Operation.ALL, ResourceKind.TOPIC, f"{OWN}/orders")
-
-    async def _append(self) -> None:
-        topic = self.node.storage.broker.cluster.find_topic(parse_kafka("orders"))
-        topic.partitions[0].append(memoryview(batch(SECRET)), now_ms=self.node.now_ms())
-
-    def state(self) -> object:
-        """Return all that a request could have changed."""
-
-        async def read() -> object:
-            broker, state = self.node.storage.broker, self.node.storage.meta.state
-            ends = [each.log.end_offset for topic in broker.cluster for each in topic.partitions]
-            return dict(state.topics), dict(state.settings), ends
-
-        return self.run(read())
 
     def denials(self) -> int:
         return self.audit_log.read_text().count('"refused"')
@@ -84,10 +60,10 @@ class World(LiveNode):
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    settings = {"access.authenticate": "true", "access.authorize": "true"}
     listeners = ("pulsar", "tubemq-master", "tubemq-broker", "http")
-    with World(tmp_path_factory.mktemp("http"), settings, listeners) as made:
-        made.prepare()
+    with World(tmp_path_factory.mktemp("http"), SECURED, listeners) as made:
+        made.prepare(MALLORY[0])
+        made.allow(MALLORY[0], Operation.ALL, ResourceKind.TOPIC, f"{OWN}/orders")
         yield made
 
 

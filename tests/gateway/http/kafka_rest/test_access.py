@@ -6,19 +6,13 @@ import base64
 from collections.abc import Iterator
 
 import httpx
-import jwt
 import pytest
 
-from tests.gateway.kafka.rig import batch
+from tests.gateway.http.secret_node import PASSWORD, SecretNode, make_token, with_tokens
 from tests.security.bypass import ORDERS, SECRET
-from tests.security.live_node import LiveNode
 from trilogue.broker.access.authorizer import Operation, ResourceKind
-from trilogue.broker.access.users import make_user
-from trilogue.broker.names import parse_kafka
 from trilogue.gateway.http.kafka_rest.routes import ROOT, all_routes
 
-TOKEN_KEY = "k" * 40
-PASSWORD = "a password of hers"
 JSON = "application/vnd.kafka.json.v2+json"
 SPELLINGS = (
     "orders",
@@ -38,47 +32,15 @@ OF_INSTANCES = "/consumers/{group}"
 pytestmark = pytest.mark.full
 
 
-class World(LiveNode):
-    """A node with a topic of secrets, and two users without any right on it."""
-
-    def prepare(self) -> None:
-        self.make_topic("orders")
-        self.run(self._append())
-        users = self.node.storage.broker.users
-        for name in ("mallory", "alice"):
-            user = make_user(name, PASSWORD.encode(), self.node.now_ms(), key=self.key)
-            self.write(users.plan_put(user))
-
-    async def _append(self) -> None:
-        topic = self.node.storage.broker.cluster.find_topic(parse_kafka("orders"))
-        topic.partitions[0].append(memoryview(batch(SECRET)), now_ms=self.node.now_ms())
-
-    def state(self) -> object:
-        async def read() -> object:
-            broker, state = self.node.storage.broker, self.node.storage.meta.state
-            ends = [each.log.end_offset for topic in broker.cluster for each in topic.partitions]
-            return dict(state.topics), dict(state.settings), ends
-
-        return self.run(read())
-
-
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecretNode]:
     folder = tmp_path_factory.mktemp("rest")
-    key = folder / "token.key"
-    key.write_text(TOKEN_KEY)
-    key.chmod(0o600)
-    settings = {
-        "access.authenticate": "true",
-        "access.authorize": "true",
-        "access.token-key": key,
-    }
-    with World(folder, settings, ("kafka-sasl", "http")) as made:
-        made.prepare()
+    with SecretNode(folder, with_tokens(folder), ("kafka-sasl", "http")) as made:
+        made.prepare("mallory", "alice")
         yield made
 
 
-def send(world: World, method: str, path: str, user: str = "mallory", **how) -> httpx.Response:
+def send(world: SecretNode, method: str, path: str, user: str = "mallory", **how) -> httpx.Response:
     how.setdefault("auth", (user, PASSWORD))
     url = httpx.URL(f"http://{world.doors['http']}").copy_with(raw_path=f"{ROOT}{path}".encode())
     with httpx.Client(timeout=60) as client:
@@ -114,7 +76,7 @@ def test_a_user_with_rights_produces_and_reads(world):
     for user in ("mallory", "alice"):
         world.allow(user, Operation.ALL, ResourceKind.TOPIC, name)
         world.allow(user, Operation.ALL, ResourceKind.GROUP, "team")
-    token = jwt.encode({"sub": "alice"}, TOKEN_KEY, algorithm="HS256")
+    token = make_token("alice")
     by_token = {"auth": None, "headers": {"authorization": f"Bearer {token}", "content-type": JSON}}
 
     produced = send(world, "POST", "/topics/shared", **by_token)

@@ -10,66 +10,29 @@ import httpx
 import jwt
 import pytest
 
+from tests.gateway.http.secret_node import PASSWORD, SecretNode, make_token, with_tokens
 from tests.gateway.http.test_bypass_http import SPELLINGS
 from tests.gateway.http.websocket.sockets import Socket, refusal
-from tests.gateway.kafka.rig import batch
-from tests.security.bypass import ORDERS, SECRET
-from tests.security.live_node import LiveNode
+from tests.security.bypass import ORDERS
 from trilogue.broker.access.authorizer import Operation, ResourceKind
-from trilogue.broker.access.users import make_user
-from trilogue.broker.names import parse_kafka
 from trilogue.gateway.http.websocket.routes import PATHS
 
-TOKEN_KEY = "k" * 40
-PASSWORD = "a password of her own"
 MALLORY = "mallory"
 KINDS = {"producer": "", "consumer": "/s", "reader": "?messageId=earliest"}
 
 pytestmark = pytest.mark.full
 
 
-class World(LiveNode):
-    """A node with a topic of secrets, and a user without any right on it."""
-
-    def prepare(self) -> None:
-        self.make_topic("orders")
-        self.run(self._append())
-        users = self.node.storage.broker.users
-        self.write(
-            users.plan_put(make_user(MALLORY, PASSWORD.encode(), self.node.now_ms(), key=self.key))
-        )
-
-    async def _append(self) -> None:
-        topic = self.node.storage.broker.cluster.find_topic(parse_kafka("orders"))
-        topic.partitions[0].append(memoryview(batch(SECRET)), now_ms=self.node.now_ms())
-
-    def state(self) -> object:
-        async def read() -> object:
-            broker, state = self.node.storage.broker, self.node.storage.meta.state
-            ends = [each.log.end_offset for topic in broker.cluster for each in topic.partitions]
-            return dict(state.topics), dict(state.settings), ends
-
-        return self.run(read())
-
-
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecretNode]:
     folder = tmp_path_factory.mktemp("sockets")
-    key = folder / "token.key"
-    key.write_text(TOKEN_KEY)
-    key.chmod(0o600)
-    settings = {
-        "access.authenticate": "true",
-        "access.authorize": "true",
-        "access.token-key": key,
-    }
-    with World(folder, settings, ("pulsar", "http")) as made:
-        made.prepare()
+    with SecretNode(folder, with_tokens(folder), ("pulsar", "http")) as made:
+        made.prepare(MALLORY)
         yield made
 
 
 def token(user: str = MALLORY, **claims: object) -> str:
-    return jwt.encode({"sub": user, **claims}, TOKEN_KEY, algorithm="HS256")
+    return make_token(user, **claims)
 
 
 def basic(password: str = PASSWORD) -> list[str]:
