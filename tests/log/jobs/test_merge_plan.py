@@ -294,6 +294,22 @@ def test_segment_of_the_same_partition_between_two_prevents_their_merge():
     assert ids(plan) == [1, 2, 3, 4]  # they get no more company
 
 
+def test_segment_of_another_journal_between_two_prevents_their_merge():
+    """After a slot has moved: its frames have numbers that say nothing of those of the others."""
+    some = flushes(20, 31 * MIB)
+    far = replace(some[9], first_sequence=10_000, last_sequence=10_001)
+    segments = [*some[:9], far, *some[10:]]
+    skip = {far.segment_id}  # other nodes read it, too
+
+    wrong = to_the_end(plan_merge(segments, {1: 0}, skip))
+    plan = to_the_end(plan_merge(segments, {1: 0}, skip, is_one_journal=False))
+
+    assert plan is not None
+    assert wrong is not None
+    assert lies_apart(wrong.inputs, segments)
+    assert not lies_apart(plan.inputs, segments)
+
+
 def test_segment_of_another_partition_between_two_allows_their_merge():
     small = [merged(at, extent(2, at, at + 1, MIB)) for at in range(1, 10) if at != 5]
     own = merged(5, extent(1, 5, 6, GIB))

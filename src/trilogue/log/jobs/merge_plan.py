@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import compress
 from operator import attrgetter, lt
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -118,13 +118,20 @@ def plan_merge(
     starts: Mapping[int, int],
     skip: Collection[int] = (),
     now_ms: int = 0,
+    *,
+    is_one_journal: bool = True,
 ) -> Steps[Plan | None]:
-    """Return the merge that is due; `starts` of known partitions, `skip`: excluded segments."""
+    """Return the merge that is due; `starts` of known partitions, `skip`: excluded segments.
+
+    `segments` are all that have messages of these partitions: none may lie between the inputs.
+    `is_one_journal`: all are of one, so that numbers of frames say which can.
+    """
+    known = KnownSegments(segments, is_one_journal=is_one_journal)
     waiting = first_level(segments, skip)
-    plan = yield from _plan_first_level(segments, starts, waiting)
-    plan = plan or (yield from _plan_small(segments, starts, small_ones(segments, skip)))
+    plan = yield from _plan_first_level(known, starts, waiting)
+    plan = plan or (yield from _plan_small(known, starts, small_ones(segments, skip)))
     if plan is None and (rested := _rested(segments, skip, now_ms)):
-        plan = yield from _plan_rested(segments, starts, sorted([*waiting, *rested], key=_age))
+        plan = yield from _plan_rested(known, starts, sorted([*waiting, *rested], key=_age))
     return plan
 
 
@@ -157,12 +164,12 @@ def small_ones(segments: Iterable[SegmentInfo], skip: Collection[int] = ()) -> l
 
 
 def _plan_first_level(
-    segments: Collection[SegmentInfo], starts: Mapping[int, int], waiting: Sequence[SegmentInfo]
+    known: KnownSegments, starts: Mapping[int, int], waiting: Sequence[SegmentInfo]
 ) -> Steps[Plan | None]:
     if not _is_due(waiting):
         return None
     alive = yield from _alive(waiting, starts)
-    runs = yield from _runs(alive, segments, _NEVER)
+    runs = yield from _runs(alive, known, _NEVER)
     for run in runs:
         if _is_due(run) or (run is not runs[-1] and len(run) > 1):
             return _plan(run, 1)
@@ -170,11 +177,11 @@ def _plan_first_level(
 
 
 def _plan_rested(
-    segments: Collection[SegmentInfo], starts: Mapping[int, int], waiting: Sequence[SegmentInfo]
+    known: KnownSegments, starts: Mapping[int, int], waiting: Sequence[SegmentInfo]
 ) -> Steps[Plan | None]:
     """Plan the merge of rested flushes, with the waiting segments between them."""
     alive = yield from _alive(waiting, starts)
-    runs = yield from _runs(alive, segments, _NEVER)
+    runs = yield from _runs(alive, known, _NEVER)
     for run in runs:
         is_cut_off = run is not runs[-1] and len(run) > 1
         if is_cut_off or sum(map(data_bytes, run)) >= FIRST_LEVEL_BYTES:
@@ -201,13 +208,13 @@ def _rested(
 
 
 def _plan_small(
-    segments: Collection[SegmentInfo], starts: Mapping[int, int], small: Sequence[SegmentInfo]
+    known: KnownSegments, starts: Mapping[int, int], small: Sequence[SegmentInfo]
 ) -> Steps[Plan | None]:
     if len(small) < SMALL_MIN:
         return None
     alive = yield from _alive(small, starts)
-    runs = yield from _runs(alive, segments, SPAN_MS_MAX)
-    return (yield from _tier(runs, segments))
+    runs = yield from _runs(alive, known, SPAN_MS_MAX)
+    return (yield from _tier(runs, known))
 
 
 def _is_due(waiting: Sequence[SegmentInfo]) -> bool:
@@ -218,9 +225,7 @@ def _is_due(waiting: Sequence[SegmentInfo]) -> bool:
     return count >= FIRST_LEVEL_MIN and size >= SMALL_BYTES
 
 
-def _tier(
-    runs: Sequence[Sequence[SegmentInfo]], known: Iterable[SegmentInfo]
-) -> Steps[Plan | None]:
+def _tier(runs: Sequence[Sequence[SegmentInfo]], known: KnownSegments) -> Steps[Plan | None]:
     """Plan a merge of small segments: many of one level, or a run that cannot grow any more."""
     for run in runs:
         if run is not runs[-1] and len(run) > 1:  # something lies between this run and the next
@@ -230,7 +235,7 @@ def _tier(
             places = [at for at, each in enumerate(run) if each.level == level]
             if len(places) >= SMALL_MIN:
                 some = run[places[0] : places[-1] + 1]
-                if (yield from is_apart(some, known)):  # by an older one of the same run
+                if (yield from _is_apart(some, known)):  # by an older one of the same run
                     some = run[: places[-1] + 1]
                 return _plan(some, level + 1)
     return None
@@ -256,7 +261,7 @@ def _alive(segments: Iterable[SegmentInfo], starts: Mapping[int, int]) -> Steps[
 
 
 def _runs(
-    segments: Sequence[SegmentInfo], known: Collection[SegmentInfo], span_ms: int
+    segments: Sequence[SegmentInfo], known: KnownSegments, span_ms: int
 ) -> Steps[list[list[SegmentInfo]]]:
     """Split segments, oldest first, wherever another one lies between them, or too much time.
 
@@ -278,8 +283,19 @@ def _runs(
     return runs
 
 
-def is_apart(inputs: Iterable[SegmentInfo], known: Iterable[SegmentInfo]) -> Steps[bool]:
+class KnownSegments(NamedTuple):
+    """The segments that may lie between inputs."""
+
+    segments: Collection[SegmentInfo]
+    is_one_journal: bool = True
+
+
+def is_apart(inputs: Iterable[SegmentInfo], known: Collection[SegmentInfo]) -> Steps[bool]:
     """Return whether another segment has messages between those of two inputs, in any partition."""
+    return (yield from _is_apart(inputs, KnownSegments(known)))
+
+
+def _is_apart(inputs: Iterable[SegmentInfo], known: KnownSegments) -> Steps[bool]:
     span = _Span()
     for segment in inputs:
         yield from span.add(segment)
@@ -322,18 +338,20 @@ class _Span:
                     bases[partition_id] = base
             yield
 
-    def has_others_within(self, known: Iterable[SegmentInfo]) -> Steps[bool]:
+    def has_others_within(self, known: KnownSegments) -> Steps[bool]:
         """Return whether a segment that was not added has messages between those of two others.
 
         Offsets grow with the frames of the journal, so it must have been made from frames between
-        theirs. Mostly there is no such segment, and the check ends there.
+        theirs. Mostly there is no such segment, and the check ends there. Frames of several
+        journals cannot be compared.
         """
         first, last = self._sequences
         ends, bases, looked_at = self._ends, self._bases, 0
-        for other in known:
-            if other.segment_id in self._ids or (
-                other.last_sequence and (other.first_sequence > last or other.last_sequence < first)
-            ):
+        for other in known.segments:
+            if other.segment_id in self._ids:
+                continue
+            is_elsewhere = other.first_sequence > last or other.last_sequence < first
+            if known.is_one_journal and other.last_sequence and is_elsewhere:
                 continue
             column = other.partitions.column
             for some in _portions(other):

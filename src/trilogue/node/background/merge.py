@@ -104,7 +104,15 @@ class MergePlanner:
         now_ms = self._now_ms()
         material = merge_plan.may_be_due(segments, skip, now_ms)
         if material and material != self._in_vain:
-            steps = merge_plan.plan_merge(segments, await self._starts(), skip, now_ms)
+            # All that this node reads: one that others read, too, may lie between two of its own.
+            every = list(self._storage.log.segments.values())
+            steps = merge_plan.plan_merge(
+                every,
+                await self._starts(),
+                skip | {each.segment_id for each in every if not self._owns(each)},
+                now_ms,
+                is_one_journal=len(self._storage.meta.state.slots) == 1,
+            )
             found = await run_steps(steps)
             self._in_vain = material if found is None else frozenset()
         if found is None and now >= self._next_rewrite:
