@@ -7,6 +7,7 @@ import pytest
 from tests.conformance.clients.pulsar import Connection, In, Out
 from tests.conformance.clients.pulsar_libraries import each
 from tests.conformance.pulsar.pulsar_admin import Admin
+from tests.waiting import wait_until
 
 LIBRARIES = pytest.mark.parametrize("library", each())
 
@@ -19,16 +20,30 @@ def values(reads: list[In]) -> list[int]:
     return sorted(int(read.value or b"-1") for read in reads)
 
 
+def wait_for_permits(admin: Admin, topic: str, count: int) -> None:
+    """Wait until so many consumers have permits: clients send them after they are subscribed."""
+
+    def have_permits() -> bool:
+        stats = admin.request("GET", f"non-persistent/public/default/{topic}/stats")
+        consumers = [
+            each for found in stats["subscriptions"].values() for each in found["consumers"]
+        ]
+        return sum(each["availablePermits"] > 0 for each in consumers) == count
+
+    wait_until(have_permits, f"permits of {count} consumers")
+
+
 @LIBRARIES
 @pytest.mark.parametrize("batching", [False, True], ids=["single", "batched"])
 def test_connected_consumers_get_messages_and_later_ones_do_not(
-    connection: Connection, topic: str, batching: bool
+    connection: Connection, admin: Admin, topic: str, batching: bool
 ):
     name = f"non-persistent://public/default/{topic}"
     producer = connection.producer(name, batching=batching)
     producer.send(*numbers(0, 10))
     shared = [connection.consumer(name, "shared", type="shared") for _ in range(2)]
     exclusive = connection.consumer(name, "exclusive", earliest=True)
+    wait_for_permits(admin, topic, 3)
 
     producer.send(*numbers(10, 60))
 
@@ -41,10 +56,13 @@ def test_connected_consumers_get_messages_and_later_ones_do_not(
 
 
 @LIBRARIES
-def test_a_reader_gets_what_is_sent_while_it_is_connected(connection: Connection, topic: str):
+def test_a_reader_gets_what_is_sent_while_it_is_connected(
+    connection: Connection, admin: Admin, topic: str
+):
     name = f"non-persistent://public/default/{topic}"
     reader = connection.reader(name, "latest")
     producer = connection.producer(name)
+    wait_for_permits(admin, topic, 1)
 
     producer.send(*numbers(0, 20))
 
@@ -57,6 +75,8 @@ def test_partitions_are_served_together(connection: Connection, admin: Admin, to
     name = f"non-persistent://public/default/{topic}"
     consumer = connection.consumer(name, "s", type="shared")
     producer = connection.producer(name)
+    for number in range(3):
+        wait_for_permits(admin, f"{topic}-partition-{number}", 1)
 
     producer.send(*[Out(b"%d" % number, key=f"k{number}") for number in range(30)])
 
