@@ -117,6 +117,18 @@ def _outcome(error: BaseException) -> str:
     return f"{type(error).__name__} {error}".replace("\n", " ")
 
 
+def _login(attempt: Attempt, provider: object) -> dict[str, object]:
+    """Return how the Python clients log in by SASL, if they do."""
+    if not attempt.mechanism:
+        return {}
+    return {
+        "sasl_mechanism": attempt.mechanism,
+        "sasl_plain_username": attempt.user,
+        "sasl_plain_password": attempt.password,
+        "sasl_oauth_token_provider": provider,
+    }
+
+
 def _by_kafka_python(attempt: Attempt) -> str:
     from kafka import KafkaProducer
     from kafka.errors import KafkaError
@@ -126,12 +138,6 @@ def _by_kafka_python(attempt: Attempt) -> str:
         def token(self) -> str:
             return attempt.token
 
-    words = {
-        "sasl_mechanism": attempt.mechanism,
-        "sasl_plain_username": attempt.user,
-        "sasl_plain_password": attempt.password,
-        "sasl_oauth_token_provider": Provider(),
-    }
     try:
         producer = KafkaProducer(
             bootstrap_servers=attempt.address,
@@ -139,7 +145,7 @@ def _by_kafka_python(attempt: Attempt) -> str:
             ssl_context=_context(attempt),
             max_block_ms=10_000,
             bootstrap_timeout_ms=1_000 * attempt.patience_s,
-            **(words if attempt.mechanism else {}),
+            **_login(attempt, Provider()),
         )
         try:
             producer.send(attempt.topic, b"x").get(10)
@@ -159,18 +165,12 @@ async def _by_aiokafka(attempt: Attempt) -> str:
         async def token(self) -> str:
             return attempt.token
 
-    words = {
-        "sasl_mechanism": attempt.mechanism,
-        "sasl_plain_username": attempt.user,
-        "sasl_plain_password": attempt.password,
-        "sasl_oauth_token_provider": Provider(),
-    }
     try:
         producer = AIOKafkaProducer(
             bootstrap_servers=attempt.address,
             security_protocol=_protocol(attempt),
             ssl_context=_context(attempt),
-            **(words if attempt.mechanism else {}),
+            **_login(attempt, Provider()),
         )
         try:
             await producer.start()

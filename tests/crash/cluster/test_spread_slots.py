@@ -9,36 +9,16 @@ from __future__ import annotations
 
 import random
 import signal
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
-from tests.crash.cluster.test_take_over import ACKS, PROTOCOLS, SIZE, WAIT_S, Loads
+from tests.crash.cluster.test_take_over import ACKS, PROTOCOLS, WAIT_S, Loads
 from tests.crash.load import running
 from tests.node.cluster.shared_cluster import SharedCluster
-from tests.postgres import PostgresServer, running_postgres
 from tests.server import Server, run_trilogue
 from tests.waiting import wait_until
 from trilogue.node.errors import STORAGE_FAILED
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[PostgresServer]:
-    with running_postgres() as server:
-        yield server
-
-
-@pytest.fixture
-def cluster(tmp_path: Path, postgres: PostgresServer) -> Iterator[SharedCluster]:
-    made = SharedCluster(tmp_path, postgres, SIZE)
-    yield made
-    made.kill_all()
-
-
-def start_all(cluster: SharedCluster) -> list[Server]:
-    nodes = [cluster.launch(each, f"node-{each}") for each in range(1, SIZE + 1)]
-    return [node.wait_ready(WAIT_S) for node in nodes]
 
 
 def assert_good(
@@ -54,7 +34,7 @@ def assert_good(
 def test_nothing_acked_is_lost_while_nodes_are_drained(
     cluster: SharedCluster, chance: random.Random, report: Callable[[object], None]
 ):
-    nodes = start_all(cluster)
+    nodes = cluster.start_all(WAIT_S)
     loads = Loads(nodes, [], chance)
     waits_s: list[float] = []
     with running(loads.threads):
@@ -76,7 +56,7 @@ def test_living_nodes_serve_the_slots_of_one_that_ends(
     report: Callable[[object], None],
     ends: str,
 ):
-    nodes = start_all(cluster)
+    nodes = cluster.start_all(WAIT_S)
     loads = Loads(nodes, [], chance)
     with running(loads.threads):
         loads.wait_for_acks(ACKS)

@@ -10,8 +10,7 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 from tools.servers.probe import free_port
@@ -24,30 +23,15 @@ from tests.crash.pulsar import pulsar_load
 from tests.crash.pulsar.pulsar_load import PulsarLoad
 from tests.crash.tubemq.tubemq_load import ALONE, PLACES, ClientLoad
 from tests.node.cluster.shared_cluster import SharedCluster
-from tests.postgres import PostgresServer, running_postgres
 from tests.server import Server
 from tests.waiting import wait_until
 from trilogue.client.tubemq import Message, Producer
 from trilogue.node.errors import STORAGE_FAILED
 
-SIZE = 3
 PARTITIONS = 3
 ACKS = 30
 WAIT_S = 90.0
 PROTOCOLS = ("kafka", "pulsar", "tubemq")
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[PostgresServer]:
-    with running_postgres() as server:
-        yield server
-
-
-@pytest.fixture
-def cluster(tmp_path: Path, postgres: PostgresServer) -> Iterator[SharedCluster]:
-    made = SharedCluster(tmp_path, postgres, SIZE)
-    yield made
-    made.kill_all()
 
 
 def fixed_addresses() -> dict[str, str]:
@@ -146,7 +130,7 @@ def test_standbys_serve_as_nodes_that_end(
     ends: Sequence[Callable[[SharedCluster, Server], None]],
 ):
     addresses = [fixed_addresses() for _ in ends]
-    nodes = [cluster.launch(each, f"node-{each}") for each in range(1, SIZE + 1)]
+    nodes = [cluster.launch(each, f"node-{each}") for each in range(1, cluster.size + 1)]
     for node in nodes:
         node.wait_ready(WAIT_S)
     loads = Loads(nodes, addresses, chance)

@@ -56,6 +56,11 @@ class SharedCluster:
     def start(self, node_id: int, name: str, **settings: object) -> Server:
         return self.launch(node_id, name, **settings).wait_ready(WAIT_S)
 
+    def start_all(self, wait_s: float = WAIT_S) -> list[Server]:
+        """Start all nodes at once, in the order of their ids."""
+        nodes = [self.launch(each, f"node-{each}") for each in range(1, self.size + 1)]
+        return [node.wait_ready(wait_s) for node in nodes]
+
     def count(self, rows: str, schema: str = "trilogue") -> int:
         """Return how many rows there are in a table of PostgreSQL."""
         return int(self.postgres.run(f"SELECT count(*) FROM {schema}.{rows}", self.url)[0][0])

@@ -29,11 +29,6 @@ def cluster(tmp_path: Path, postgres_server: PostgresServer) -> Iterator[SharedC
     made.kill_all()
 
 
-def start_all(cluster: SharedCluster) -> list[Server]:
-    nodes = [cluster.launch(each, f"node-{each}") for each in range(1, SIZE + 1)]
-    return [node.wait_ready(WAIT_S) for node in nodes]
-
-
 def move(cluster: SharedCluster, *words: str) -> subprocess.CompletedProcess[str]:
     return run_trilogue("nodes", *words, "--cluster", cluster.url, timeout=WAIT_S)
 
@@ -71,7 +66,7 @@ class Sender:
 
 
 def test_producers_go_on_while_slots_move(cluster: SharedCluster):
-    nodes = start_all(cluster)
+    nodes = cluster.start_all(WAIT_S)
     sender = Sender(nodes)
     sender.send(300)
     for words in (("drain", "1"), ("move", "0", "3", "6", "--to", "1")):
@@ -94,7 +89,7 @@ def test_producers_go_on_while_slots_move(cluster: SharedCluster):
 
 def test_slots_of_a_dead_node_are_served_by_the_living(cluster: SharedCluster):
     """Its machine is gone with its disk; started again it has no slots until it is given some."""
-    nodes = start_all(cluster)
+    nodes = cluster.start_all(WAIT_S)
     sender = Sender(nodes)
     sender.send(300)
     cluster.lose(nodes[0])
