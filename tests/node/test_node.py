@@ -87,7 +87,7 @@ def test_a_failed_store_fails_the_node(tmp_path):
 
             with pytest.raises(StorageFailed):
                 await node.storage.meta.reserve("partition", 1_000_000)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 await node.failed.wait()
 
     asyncio.run(scenario())
@@ -128,7 +128,7 @@ def test_hurry_ends_a_drain_at_once(tmp_path):
             hurry.set()
             node.flusher._none.clear()  # a flush that never ends
 
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 await node.drain(hurry, 60)
 
     asyncio.run(scenario())
@@ -139,7 +139,7 @@ def test_a_drain_ends_when_its_time_is_over(tmp_path):
         async with started(tmp_path / "data") as node:
             node.flusher._none.clear()  # a flush that never ends
 
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 await node.drain(asyncio.Event(), 0.1)
 
     asyncio.run(scenario())
