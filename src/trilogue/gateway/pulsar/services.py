@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar, Unpack
 
 from trilogue.broker.access.authorizer import Principal
-from trilogue.broker.errors import NotAllowed
+from trilogue.broker.errors import NotAllowed, TopicExists
 from trilogue.broker.names import PulsarName
 from trilogue.broker.producers.access_modes import PartitionWriters
 from trilogue.broker.promise import Promise
@@ -120,14 +120,28 @@ class PulsarServices(ProtocolGateway):
         if cluster.find_topic(name.topic) is None and self.catch_up is not None:
             await self.catch_up()
         if cluster.find_topic(name.topic) is None:
-            creating = cluster.pending_creation(name.topic)
-            if creating is None:
+            await self.create_topic(name)
+        return find_partition(cluster, name)
+
+    async def create_topic(self, name: PulsarName) -> None:
+        """Create the topic of a name that has none, or wait for a request that creates it already.
+
+        Raises what creating a topic raises, except where another node has created it meanwhile.
+        """
+        cluster = self.broker.cluster
+        creating = cluster.pending_creation(name.topic)
+        try:
+            if creating is not None:
+                await self.wait_for(creating)
+            else:
                 allowed = self.settings.auto_create_topics
                 plan = cluster.plan_create(check_auto_create(self.broker, name, allowed=allowed))
                 await self.write_metadata(plan)
-            else:
-                await self.wait_for(creating)
-        return find_partition(cluster, name)
+        except TopicExists:
+            if self.catch_up is not None:
+                await self.catch_up()
+            if cluster.find_topic(name.topic) is None:
+                raise
 
     async def wait_for(self, promise: Promise[T]) -> T:
         """Wait until a promise is settled; return its result, or raise its error."""

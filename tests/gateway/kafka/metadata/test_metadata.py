@@ -10,6 +10,7 @@ from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.broker.names import parse_namespace, parse_pulsar
 from trilogue.broker.topics.namespaces import Namespace
 from trilogue.gateway.kafka.context import KafkaSettings
+from trilogue.meta.errors import PreconditionFailed
 from trilogue.wire.kafka.metadata.metadata import MetadataRequest, MetadataRequestTopic
 
 
@@ -90,6 +91,26 @@ async def test_old_clients_always_allow_it_and_newer_ones_may_not(version):
 async def test_a_node_may_be_set_not_to_make_topics():
     async with Rig(settings=KafkaSettings(auto_create_topics=False)) as rig:
         assert codes(await rig.peer().request(build_request("new"), 12)) == {"new": 3}
+
+
+@on_loop
+async def test_a_topic_that_another_node_created_first_is_described():
+    async with Rig() as rig:
+        conflicts = []
+
+        async def conflict(change):
+            conflicts.append(change)
+            raise change.abandon(PreconditionFailed("another change came first"))
+
+        async def catch_up():
+            if len(conflicts) == 1:
+                rig.topic("new", 3)
+
+        rig.gateway.write_metadata, rig.gateway.catch_up = conflict, catch_up
+        answer = await rig.peer().request(build_request("new"), 12)
+
+        (topic,) = answer.topics
+        assert (topic.error_code, len(topic.partitions)) == (0, 3)
 
 
 @on_loop

@@ -8,6 +8,7 @@ from tests.gateway.loop import on_loop
 from tests.gateway.pulsar.rig import Rig, settle
 from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.gateway.pulsar.settings import PulsarSettings
+from trilogue.meta.errors import PreconditionFailed
 from trilogue.wire.pulsar.errors import ServerError
 from trilogue.wire.pulsar.pulsar_pb2 import (
     CommandLookupTopicResponse as Found,
@@ -179,6 +180,39 @@ async def test_lookups_are_answered_while_others_wait_for_a_topic():
         await rig.release()
 
         assert (await peer.answer("partitionMetadataResponse")).request_id == 100
+
+
+@on_loop
+async def test_a_topic_that_is_created_behind_the_request_is_counted():
+    """Many first consumers of a topic: one creates it between a request and its answer."""
+    async with Rig() as rig:
+        peer = await rig.connected()
+        peer.send_command("partitionMetadata", topic="new", request_id=100)
+        rig.topic("new", 3)
+
+        answer = await peer.answer("partitionMetadataResponse")
+
+        assert (answer.response, answer.partitions) == (Counted.Success, 3)
+
+
+@on_loop
+async def test_a_topic_that_another_node_created_first_is_used():
+    async with Rig() as rig:
+        await rig.policies("public/default", autoTopicCreation=FOUR)
+        peer = await rig.connected()
+        conflicts = []
+
+        async def conflict(change):
+            conflicts.append(change)
+            raise change.abandon(PreconditionFailed("another change came first"))
+
+        async def catch_up():
+            if len(conflicts) == 1 and rig.broker.cluster.find_topic(rig.name("new")) is None:
+                rig.topic("new", 3)
+
+        rig.gateway.write_metadata, rig.gateway.catch_up = conflict, catch_up
+        assert (await counted(peer, "new")).partitions == 3
+        assert len(conflicts) == 1
 
 
 @on_loop

@@ -23,7 +23,6 @@ from trilogue.broker.errors import InvalidName, TopicExists, UnknownTopic
 from trilogue.broker.names import TopicName
 from trilogue.broker.topics.delete_records import delete_records
 from trilogue.broker.topics.lookup import (
-    check_auto_create,
     check_persistent,
     coordinators,
     is_coordinator_topic,
@@ -137,17 +136,10 @@ async def _create_topic(request: AdminRequest, partitions: int, texts: dict[str,
 
 async def find_or_create_topic(request: AdminRequest) -> Topic:
     """Return the topic of the path; creates it where the namespace allows that."""
-    cluster, name = request.broker.cluster, request.name
     try:
         return request.topic
     except UnknownTopic:
-        coming = cluster.pending_creation(name.topic)
-        if coming is None:
-            allowed = request.gateway.settings.auto_create_topics
-            new = check_auto_create(request.broker, name, allowed=allowed)
-            await request.gateway.write_metadata(cluster.plan_create(new))
-        else:
-            await wait_until_settled(coming)
+        await request.gateway.create_topic(request.name)
     return request.topic
 
 

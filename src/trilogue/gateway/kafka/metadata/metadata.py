@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any
 
 from trilogue.broker.access.authorizer import Operation, ResourceKind
-from trilogue.broker.errors import BrokerError, InvalidName
+from trilogue.broker.errors import BrokerError, InvalidName, TopicExists
 from trilogue.broker.names import (
     INTERNAL_TOPICS,
     TopicName,
@@ -158,6 +158,10 @@ async def _create(
                 await wait_for(context, promise)
     except TimeoutError:
         pass
+    if context.gateway.catch_up is not None and any(
+        isinstance(each.error, TopicExists) for each in promises.values() if each.done
+    ):
+        await context.gateway.catch_up()  # another node created it first
     for spelled, promise in promises.items():
         if not promise.done:
             refused[spelled] = ErrorCode.LEADER_NOT_AVAILABLE

@@ -137,10 +137,11 @@ async def _create_and_count(
     try:
         if gateway.catch_up is not None:
             await gateway.catch_up()
-            if (topic := gateway.broker.cluster.find_topic(name.topic)) is not None:
-                count = 0 if name.partition is not None else numbered_partition_count(topic)
-                _send_count(connection, command.request_id, count)
-                return
+        known = gateway.broker.cluster.find_topic(name.topic)
+        if known is not None:  # created since the request was read
+            count = 0 if name.partition is not None else numbered_partition_count(known)
+            _send_count(connection, command.request_id, count)
+            return
         if not command.metadata_auto_creation_enabled:
             raise UnknownTopic("the topic does not exist")
         if _is_created_later(connection, name):
