@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from trilogue.client.tubemq import Message
+from trilogue.client.tubemq.errors import TubeError
 from trilogue.client.tubemq.sync import TubeClient
 from trilogue.testing import start_broker
 
@@ -98,6 +99,59 @@ def test_a_cut_connection_is_opened_again(broker):
         if each.name == "Produce" and "cut" in each.topics
     ]
     assert len(set(connections)) == 2
+
+
+def test_a_broker_that_crashes_at_a_request_comes_back_for_the_next_try(broker):
+    assert send(broker, "crashed", b"one") == [None]
+    fault = broker.add_fault("crash", request="Produce", topic="crashed")
+
+    assert send(broker, "crashed", b"two") == [None]
+
+    assert fault.applied == 1
+    assert texts(broker, "crashed") == [b"one", b"two"]
+
+
+def test_a_disk_that_fills_at_a_request_is_full_for_all_protocols(broker):
+    assert send(broker, "full", b"zero") == [None]
+    client = pulsar.Client(broker.pulsar)
+    try:
+        producer = client.create_producer("full-partition-0")
+        producer.send(b"one")
+        broker.add_fault("full-disk", request="Produce", topic="full")
+        (error,) = send(broker, "full", b"two", retries=0)
+        assert error.name() == "KAFKA_STORAGE_ERROR"
+        assert send(broker, "full", b"three", retries=0)[0].name() == "KAFKA_STORAGE_ERROR"
+        impatient = pulsar.Client(broker.pulsar, operation_timeout_seconds=1)
+        with pytest.raises(pulsar.PulsarException):
+            impatient.create_producer("full-partition-0")
+        impatient.close()
+        with TubeClient(broker.tubemq) as tubemq, pytest.raises(TubeError) as refused:
+            tubemq.producer("full").send(Message("full", b"tubemq"))
+        assert refused.value.code == 503
+        assert texts(broker, "full") == [b"zero", b"one"]
+
+        broker.free_disk()
+        producer.send(b"four")
+    finally:
+        client.close()
+    assert texts(broker, "full") == [b"zero", b"one", b"four"]
+
+
+def test_a_full_disk_is_freed_when_its_time_is_over(broker):
+    broker.add_fault("full-disk", request="Produce", topic="freed", seconds=1000)
+    assert send(broker, "freed", b"one", retries=0)[0].name() == "KAFKA_STORAGE_ERROR"
+
+    broker.clock.advance(1001)
+
+    assert send(broker, "freed", b"two") == [None]
+    assert texts(broker, "freed") == [b"two"]
+
+
+def test_a_rule_with_a_name_that_does_not_exist_is_refused(broker):
+    with pytest.raises(ValueError, match="Produce"):
+        broker.add_fault("cut", request="Produze")
+    with pytest.raises(ValueError, match="NOT_LEADER_OR_FOLLOWER"):
+        broker.add_fault("error", request="Produce", error="NOT_LEADER")
 
 
 def test_a_delay_holds_a_request_back(broker):

@@ -92,6 +92,24 @@ SecureOption = Annotated[
     ),
 ]
 
+TestOption = Annotated[
+    bool,
+    typer.Option(
+        "--test",
+        help="Serve the tests of a program on free ports of this machine: prints one line of JSON "
+        "with the addresses, takes faults over HTTP, ends with its parent or its stdin.",
+    ),
+]
+TestSecondsOption = Annotated[
+    float | None,
+    typer.Option(
+        "--test-seconds",
+        metavar="SECONDS",
+        help="With --test: end after this time instead of with the parent process.",
+        min=0,
+    ),
+]
+
 
 def settings_from(
     *,

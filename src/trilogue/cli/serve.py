@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import gc
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
 from trilogue.cli.options import (
+    USAGE_ERROR,
     AdvertiseOption,
     ClusterOption,
     ConfigOption,
@@ -19,11 +21,15 @@ from trilogue.cli.options import (
     SalvageOption,
     SecureOption,
     SetOption,
+    TestOption,
+    TestSecondsOption,
     exit_with_error,
     settings_from,
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from trilogue.node.settings.table import Settings
 
 
@@ -41,8 +47,18 @@ def serve(
     cluster: ClusterOption = None,
     node: NodeOption = None,
     secure: SecureOption = False,
+    test: TestOption = False,
+    test_seconds: TestSecondsOption = None,
 ) -> None:
     """Run a server. SIGTERM, SIGHUP or Ctrl-C drains it; a second one skips the last flush."""
+    if test or test_seconds is not None:
+        others = (config, listen, advertise, ready_file, nodes, cluster, node)
+        _serve_test(
+            data,
+            assignments or [],
+            test_seconds,
+            is_alone=test and not (insecure or salvage or secure or any(others)),
+        )
 
     def read_settings(*, is_complete: bool = True) -> Settings:
         return settings_from(
@@ -94,3 +110,24 @@ def serve(
     except StartError as error:
         exit_with_error(str(error), error.code)
     raise typer.Exit(code)
+
+
+def _serve_test(
+    data: Path | None, assignments: list[str], seconds: float | None, *, is_alone: bool
+) -> NoReturn:
+    """Run a server for tests, and exit."""
+    if not is_alone:
+        exit_with_error(
+            "--test serves on free ports of this machine; it goes with --data, --set and "
+            "--test-seconds only",
+            USAGE_ERROR,
+        )
+    from trilogue.node.errors import StartError
+    from trilogue.testing.server import run_test_server
+
+    gc.enable()  # `main` disables it for a start
+    try:
+        run_test_server(data=data, assignments=assignments, seconds=seconds, write_line=typer.echo)
+    except StartError as error:
+        exit_with_error(str(error), error.code)
+    raise typer.Exit

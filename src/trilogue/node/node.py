@@ -117,8 +117,10 @@ class Node:
         settings: Settings,
         now_ms: Callable[[], int] = wall_clock_ms,
         place: NodePlace = ALONE,
+        free_bytes: Callable[[], int] | None = None,  # None: those of the disk
     ) -> None:
         self.settings, self.now_ms, self.place = settings, now_ms, place
+        self._free_bytes = free_bytes
         self.state: State = "starting"
         self.failed = asyncio.Event()
         self.failure: BaseException | None = None
@@ -226,6 +228,7 @@ class Node:
             on_failed=self.fail,
             now_ms=self.now_ms,
             place=self.place,
+            free_bytes=self._free_bytes,
         )
         self._stack.callback(self.storage.close)
         self._stack.push_async_callback(self.hand_over.write, self)

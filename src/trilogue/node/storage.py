@@ -156,8 +156,12 @@ def open_storage(
     on_failed: OnFailed,
     now_ms: Callable[[], int] = wall_clock_ms,
     place: NodePlace = ALONE,
+    free_bytes: Callable[[], int] | None = None,
 ) -> Storage:
-    """Open or create the data directory and recover; StartError with the reason if that fails."""
+    """Open or create the data directory and recover; StartError with the reason if that fails.
+
+    `free_bytes` returns the free bytes that the log goes by, instead of those of the disk.
+    """
     path = Path(settings.text("data"))
     with ExitStack() as stack:
         with start_errors(path):
@@ -170,6 +174,7 @@ def open_storage(
                 on_failed=on_failed,
                 now_ms=now_ms,
                 place=place,
+                free_bytes=free_bytes,
             )
         storage.stack.push(stack.pop_all())
         return storage
@@ -185,6 +190,7 @@ def _open(
     on_failed: OnFailed,
     now_ms: Callable[[], int],
     place: NodePlace,
+    free_bytes: Callable[[], int] | None,
 ) -> Storage:
     fs = OsFileSystem()
     directory = _open_directory(fs, path, place, settings.number("journal.file-size"))
@@ -216,6 +222,7 @@ def _open(
             now_ms=now_ms,
             monotonic=time.monotonic,
             random_bytes=os.urandom,
+            free_bytes=free_bytes,
             objects=objects,
         ),
         node_id=meta.state.node_id,

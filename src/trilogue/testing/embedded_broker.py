@@ -21,9 +21,11 @@ from trilogue.client.kafka.consumer.message import Message
 from trilogue.client.kafka.errors import TimedOut
 from trilogue.client.kafka.model import EARLIEST, LATEST, READ_COMMITTED
 from trilogue.client.kafka.sync import KafkaClient
+from trilogue.log.files import OsFileSystem
 from trilogue.node.node import Node
 from trilogue.node.settings.sources import load_settings
 from trilogue.testing.clock import Clock, ClockLoop
+from trilogue.testing.fault_rules import make_fault
 from trilogue.testing.faults import OWN_CLIENT, Action, Fault, FaultTable, Request
 from trilogue.testing.kafka_requests import KafkaRequests
 from trilogue.testing.proxy import ListenerProxy, RequestReader
@@ -62,7 +64,11 @@ class EmbeddedBroker:
         self._proxies: dict[str, ListenerProxy] = {}
         self._addresses: dict[str, tuple[str, int]] = {}
         self._node: Node | None = None
+        self._is_disk_full = False
+        self._full_until: asyncio.TimerHandle | None = None
+        self._crashing: set[asyncio.Task[None]] = set()
         self._loop = ClockLoop()
+        self._turn = asyncio.Lock()  # one start or stop of the node at a time
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="trilogue-broker", daemon=True
         )
@@ -86,7 +92,7 @@ class EmbeddedBroker:
 
     @property
     def http(self) -> str:
-        """The URL of Pulsar's REST API, TubeMQ's web API and /metrics."""
+        """The URL of Pulsar's REST API, TubeMQ's web API, the schema registry and /metrics."""
         node = self._running()
         return f"http://{node.addresses['http']}"
 
@@ -125,26 +131,57 @@ class EmbeddedBroker:
         """The requests that clients have sent, the latest 100,000."""
         return self._faults.requests()
 
+    def forget_requests(self) -> None:
+        """Remove the recorded requests."""
+        self._faults.forget_requests()
+
     def wait_for_request(
-        self, name: str, *, topic: str | None = None, timeout_s: float = READ_S
+        self, name: str, *, topic: str | None = None, count: int = 1, timeout_s: float = READ_S
     ) -> Request:
-        """Return the first request of this name (`Fetch`, `SUBSCRIBE`); TimeoutError."""
-        return self._faults.wait_for(
-            lambda each: each.name == name and (topic is None or topic in each.topics), timeout_s
+        """Return the `count`th request of this name (`Fetch`, `SUBSCRIBE`); TimeoutError."""
+        return self.wait_for(
+            lambda each: each.name == name and (topic is None or topic in each.topics),
+            count=count,
+            timeout_s=timeout_s,
         )
+
+    def wait_for(
+        self, condition: Callable[[Request], bool], *, count: int = 1, timeout_s: float = READ_S
+    ) -> Request:
+        """Return the `count`th recorded request that fulfils the condition; TimeoutError."""
+        return self._faults.wait_for(condition, timeout_s, count=count)
 
     # -- faults
 
     def add_fault(self, action: Action | str, **rule: Any) -> Fault:
         """Add a rule: `add_fault("error", request="Produce", error="NOT_LEADER_OR_FOLLOWER")`.
 
-        The fields of `Fault`: protocol, request, topic, count, skip, error, seconds.
+        The fields of `Fault`: protocol, request, topic, count, skip, error, seconds. ValueError
+        for a name that does not exist.
         """
-        return self._faults.add(Fault(Action(action), **rule))
+        return self._faults.add(make_fault(action, rule))
+
+    @property
+    def faults(self) -> list[Fault]:
+        """The rules, also those that have been applied as often as they should."""
+        return self._faults.rules()
+
+    def remove_fault(self, fault: Fault) -> None:
+        """Remove a rule; nothing happens if it is gone."""
+        self._faults.remove(fault)
 
     def clear_faults(self) -> None:
-        """Remove all rules."""
+        """Remove all rules, and free the disk."""
         self._faults.clear()
+        self.free_disk()
+
+    def fill_disk(self) -> None:
+        """Leave no free byte on the broker's disk: it refuses messages, and serves readers."""
+        self._call(self._set_disk(is_full=True))
+
+    def free_disk(self) -> None:
+        """End what `fill_disk` or a rule began: the broker accepts messages again."""
+        self._call(self._set_disk(is_full=False))
 
     # -- life
 
@@ -157,20 +194,27 @@ class EmbeddedBroker:
 
     def restart(self) -> None:
         """Stop with a drain and start again: clients connect again."""
-        self._call(self._stop_node(drain=True))
-        self._call(self._start_node())
+        self._call(self._start_again(drain=True))
 
     def crash(self) -> None:
         """Stop without a drain and start again: the next start recovers from the journal."""
-        self._call(self._stop_node(drain=False))
-        self._call(self._start_node())
+        self._call(self._start_again(drain=False))
+
+    def reset(self, *, keep_messages: bool = False) -> None:
+        """Remove rules, recordings, topics and all else, on the same addresses, in the present.
+
+        With `keep_messages` topics, groups and time stay. ValueError for a directory that the test
+        named, which is not emptied.
+        """
+        if not (self._own_data or keep_messages):
+            raise ValueError(f"{self.data} was named by the test, and is not emptied")
+        self._call(self._reset(keep_messages=keep_messages))
 
     def stop(self) -> None:
         """Stop everything, and remove the data unless the test named its directory."""
         try:
             if self._thread.is_alive():
-                self._call(self._stop_node(drain=False))
-                self._call(self._close_proxies())
+                self._call(self._close())
                 self._loop.call_soon_threadsafe(self._loop.stop)
                 self._thread.join(STOP_S)
                 self._loop.close()
@@ -179,6 +223,8 @@ class EmbeddedBroker:
                 shutil.rmtree(self.data, ignore_errors=True)
 
     def _running(self) -> Node:
+        if self._thread.is_alive():
+            self._call(self._wait_for_start())
         if self._node is None:
             raise RuntimeError("the broker is stopped")
         return self._node
@@ -196,7 +242,8 @@ class EmbeddedBroker:
             "tubemq-broker": TubeRequests,
         }
         for listener, make_reader in readers.items():
-            proxy = self._proxies[listener] = ListenerProxy(self._faults, make_reader)
+            proxy = ListenerProxy(self._faults, make_reader, self._harm)
+            self._proxies[listener] = proxy
             self._addresses[listener] = await proxy.open()
 
     async def _close_proxies(self) -> None:
@@ -215,7 +262,7 @@ class EmbeddedBroker:
             if name != "tubemq-master"
         ]
         settings = load_settings(environment={}, assignments=assignments, flags=flags)
-        node = Node(settings, now_ms=self.clock.now_ms)
+        node = Node(settings, now_ms=self.clock.now_ms, free_bytes=self._free_bytes)
         await node.start()
         self._node = node
         for name, proxy in self._proxies.items():
@@ -232,6 +279,77 @@ class EmbeddedBroker:
                 await node.drain(asyncio.Event(), STOP_S)
             await node.close()
         self.clock.attach(None)
+
+    async def _start_again(self, *, drain: bool) -> None:
+        async with self._turn:
+            await self._stop_node(drain=drain)
+            await self._start_node()
+
+    async def _close(self) -> None:
+        async with self._turn:
+            await self._stop_node(drain=False)
+            await self._close_proxies()
+
+    async def _wait_for_start(self) -> None:
+        """Return when no restart is under way."""
+        async with self._turn:
+            pass
+
+    async def _reset(self, *, keep_messages: bool) -> None:
+        async with self._turn:
+            self._faults.clear()
+            await self._set_disk(is_full=False)
+            if not keep_messages:
+                await self._stop_node(drain=False)
+                shutil.rmtree(self.data, ignore_errors=True)
+                self.data.mkdir(mode=0o700)
+                self.clock.reset()
+                await self._start_node()
+            self._faults.forget_requests()
+
+    def _harm(self, fault: Fault) -> None:
+        """Do what a rule does to the broker."""
+        if fault.action is Action.CRASH:
+            task = self._loop.create_task(self._start_again(drain=False))
+            self._crashing.add(task)
+            task.add_done_callback(self._crashed)
+        else:
+            self._fill(fault.seconds)
+
+    def _crashed(self, task: asyncio.Task[None]) -> None:
+        self._crashing.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("broker.not_started_again", exc_info=error)
+
+    def _fill(self, seconds: float) -> None:
+        self._is_disk_full = True
+        if self._full_until is not None:
+            self._full_until.cancel()
+            self._full_until = None
+        if seconds:
+            self._full_until = self._loop.call_later(seconds, self._free)
+        self._check_space()
+
+    def _free(self) -> None:
+        self._is_disk_full = False
+        if self._full_until is not None:
+            self._full_until.cancel()
+            self._full_until = None
+        self._check_space()
+
+    async def _set_disk(self, *, is_full: bool) -> None:
+        if is_full:
+            self._fill(0)
+        else:
+            self._free()
+
+    def _check_space(self) -> None:
+        if self._node is not None:
+            self._node.storage.log.journal.check_space()
+
+    def _free_bytes(self) -> int:
+        """Return the free bytes of the disk, below every limit while a fault fills it."""
+        return -1 if self._is_disk_full else OsFileSystem().free_bytes(self.data)
 
     def _topic_name(self, topic_id: bytes) -> str | None:
         if self._node is None:

@@ -20,6 +20,8 @@ class Action(Enum):
     DELAY = "delay"  # the broker gets the request later, and those that follow on its connection
     CUT = "cut"  # the connection closes; the broker never sees the request
     DROP_RESPONSE = "drop-response"  # the broker handles the request, then the connection closes
+    CRASH = "crash"  # the broker ends without seeing the request, and starts again
+    FULL_DISK = "full-disk"  # from this request on, for `seconds` (0: until a test frees it)
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -45,7 +47,7 @@ class Fault(msgspec.Struct):
     count: int | None = 1  # None: all
     skip: int = 0
     error: str = ""  # a name: NOT_LEADER_OR_FOLLOWER, ServiceNotReady; TubeMQ's are numbers
-    seconds: float = 0.0  # of a delay
+    seconds: float = 0.0  # of a delay, of a full disk; until a dropped response's connection closes
     applied: int = 0  # how often it has been applied
 
     def matches(self, request: Request) -> bool:
@@ -77,6 +79,16 @@ class FaultTable:
             self._faults.append(fault)
         return fault
 
+    def rules(self) -> list[Fault]:
+        """Return all rules, in their order."""
+        with self._lock:
+            return list(self._faults)
+
+    def remove(self, fault: Fault) -> None:
+        """Remove this very rule, if it is there."""
+        with self._lock:
+            self._faults[:] = [each for each in self._faults if each is not fault]
+
     def clear(self) -> None:
         """Remove all rules."""
         with self._lock:
@@ -92,24 +104,31 @@ class FaultTable:
             self._changed.notify_all()
             return next(filter(None, (_apply(each, request) for each in self._faults)), None)
 
+    def forget_requests(self) -> None:
+        """Remove what was recorded."""
+        with self._lock:
+            self._requests.clear()
+
     def requests(self) -> list[Request]:
         """Return what was recorded."""
         with self._lock:
             return list(self._requests)
 
-    def wait_for(self, condition: Callable[[Request], bool], timeout_s: float) -> Request:
-        """Return the first recorded request that fulfils the condition; TimeoutError."""
+    def wait_for(
+        self, condition: Callable[[Request], bool], timeout_s: float, *, count: int = 1
+    ) -> Request:
+        """Return the `count`th recorded request that fulfils the condition; TimeoutError."""
         found: list[Request] = []
 
         def look() -> bool:
-            found.extend(filter(condition, self._requests))
-            return bool(found)
+            found[:] = filter(condition, self._requests)
+            return len(found) >= count
 
         with self._lock:
             if not self._changed.wait_for(look, timeout_s):
                 names = sorted({f"{each.protocol} {each.name}" for each in self._requests})
                 raise TimeoutError(f"no such request within {timeout_s} s; there were: {names}")
-        return found[0]
+        return found[count - 1]
 
 
 def _apply(fault: Fault, request: Request) -> Fault | None:

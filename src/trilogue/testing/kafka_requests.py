@@ -7,7 +7,7 @@ from struct import Struct
 from typing import Any
 
 from trilogue.testing.faults import Request
-from trilogue.wire.kafka.api import MESSAGES
+from trilogue.wire.kafka.api import MESSAGES, NAMES
 from trilogue.wire.kafka.codec.compile import decoder, encoder
 from trilogue.wire.kafka.codec.header import decode_request_header, encode_response_header
 from trilogue.wire.kafka.codec.schema import ZERO_UUID, is_message, table
@@ -87,6 +87,16 @@ class KafkaRequests:
                         yield from self._topics(each)
                     elif field.name in {"topics", "topic_names"} and isinstance(each, str):
                         yield each
+
+
+def list_requests() -> list[str]:
+    """Return the names of all requests."""
+    return [name for name, _ in NAMES.values()]
+
+
+def list_errors() -> list[str]:
+    """Return the names of all errors."""
+    return [each.name for each in ErrorCode if each is not ErrorCode.NONE]
 
 
 def _refuse(cls: type, request: Any, code: ErrorCode) -> Any:

@@ -40,11 +40,20 @@ class RequestReader(Protocol):
 
 
 class ListenerProxy:
-    """One address for clients. `make_reader` returns the reader of a new connection."""
+    """One address for clients. `make_reader` returns the reader of a new connection.
 
-    def __init__(self, faults: FaultTable, make_reader: Callable[[], RequestReader]) -> None:
+    `harm_broker` does what a fault does to the broker itself, a crash or a full disk.
+    """
+
+    def __init__(
+        self,
+        faults: FaultTable,
+        make_reader: Callable[[], RequestReader],
+        harm_broker: Callable[[Fault], None],
+    ) -> None:
         self._faults = faults
         self._make_reader = make_reader
+        self._harm_broker = harm_broker
         self._target: tuple[str, int] | None = None
         self._server: asyncio.Server
         self._connections: set[asyncio.Task[None]] = set()
@@ -147,9 +156,13 @@ class ListenerProxy:
                 await to_broker.drain()
                 to_client.transport.abort()
                 await asyncio.sleep(fault.seconds)
-                return False
-            case Action.CUT:
-                return False
+            case Action.FULL_DISK:
+                self._harm_broker(fault)
+                to_broker.write(frame)
+                return True
+            case Action.CRASH:
+                self._harm_broker(fault)
+        return False  # also for a cut
 
 
 async def _pass_bytes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

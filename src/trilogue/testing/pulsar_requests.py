@@ -7,7 +7,7 @@ from typing import Any
 
 from trilogue.testing.faults import Request
 from trilogue.testing.kafka_requests import split_int32
-from trilogue.wire.pulsar.commands import BY_TYPE
+from trilogue.wire.pulsar.commands import BY_TYPE, COMMANDS, Sender
 from trilogue.wire.pulsar.frame import encode_command, parse_command
 from trilogue.wire.pulsar.pulsar_pb2 import (
     BaseCommand,
@@ -80,6 +80,16 @@ class PulsarRequests:
             )
             refusal = BaseCommand(type=BaseCommand.ERROR, error=error_body)
         return encode_command(refusal)
+
+
+def list_requests() -> list[str]:
+    """Return the names of the commands of clients."""
+    return [each.name for each in COMMANDS if each.sender is not Sender.BROKER]
+
+
+def list_errors() -> list[str]:
+    """Return the names of all errors."""
+    return list(ServerError.keys())
 
 
 def spellings(topic: str) -> tuple[str, ...]:

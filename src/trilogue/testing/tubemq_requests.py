@@ -7,8 +7,9 @@ from struct import Struct
 from typing import Any
 
 from trilogue.testing.faults import Request
+from trilogue.wire.tubemq.errors import TubeCode
 from trilogue.wire.tubemq.frame import MAX_BLOCKS, TOKEN, encode_response, parse_request
-from trilogue.wire.tubemq.methods import find_method
+from trilogue.wire.tubemq.methods import METHODS, find_method
 
 PROTOCOL = "tubemq"
 _HEAD = Struct(">Iii")  # token, serial number, count of blocks
@@ -65,6 +66,16 @@ class TubeRequests:
         return bytes(
             encode_response(request.serial, request.method, response.SerializePartialToString())
         )
+
+
+def list_requests() -> list[str]:
+    """Return the names of all methods."""
+    return [each.name for each in METHODS]
+
+
+def list_errors() -> list[str]:
+    """Return the codes of all errors, numbers as text."""
+    return [str(int(each)) for each in TubeCode if each is not TubeCode.SUCCESS]
 
 
 def _frame_end(received: bytearray) -> int | None:

@@ -100,7 +100,7 @@ class Journal:
 
     def start(self) -> None:
         """Open the first file to write and start to commit. Raises `OSError`."""
-        self._check_space()
+        self.check_space()
         self._file = self._files.take_file(self.limits.first_file_bytes, prepare_next=False)
         self._committer.start(self._done)
 
@@ -143,7 +143,7 @@ class Journal:
     def refuse(self) -> None:
         """Raise the reason why appends are refused now, unless it has passed."""
         if self._disk_full and self._monotonic() - self._checked_at >= SPACE_CHECK_SECONDS:
-            self._check_space()
+            self.check_space()
         refusal = self.buffer.refusal
         if refusal is not None:  # a new exception: its traceback grows each time it is raised
             raise type(refusal)(*refusal.args)
@@ -329,7 +329,7 @@ class Journal:
         counts.bytes_written += size
         self._unchecked_bytes += size
         if self._unchecked_bytes >= SPACE_CHECK_BYTES:
-            self._check_space()
+            self.check_space()
 
     def _apply(self, window: Window) -> None:
         """Run everything that waited for this window, then reuse it."""
@@ -384,7 +384,8 @@ class Journal:
         self.counts.files_sealed += 1
         self.on_sealed(file.seal())
 
-    def _check_space(self) -> None:
+    def check_space(self) -> None:
+        """Look how much of the disk is free: appends are refused while it is full."""
         self._unchecked_bytes = 0
         self._checked_at = self._monotonic()
         free_bytes = self._free_bytes()
