@@ -28,6 +28,7 @@ from trilogue.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from trilogue.node.settings.table import Settings
@@ -76,6 +77,11 @@ def serve(
             is_complete=is_complete,
         )
 
+    _serve(read_settings, secure=secure)
+
+
+def _serve(read_settings: Callable[..., Settings], *, secure: bool) -> NoReturn:
+    """Run the process that the settings describe, and exit with its code."""
     in_cluster = bool(read_settings(is_complete=not secure).text("cluster.url"))
     settings = read_settings(is_complete=not (secure and in_cluster))
     from trilogue.node.errors import StartError

@@ -204,10 +204,9 @@ def _open(
             fs, directory, place.cluster, meta.state, loop=loop, on_failed=on_failed, last=last
         )
     broker = _broker(settings, meta, loop, now_ms)
-    if place.cluster is not None:
-        _take_place(broker.cluster.ownership, place.cluster)
-    broker.restore_snapshot(meta.snapshots())
     ownership = broker.cluster.ownership
+    _take_place(ownership, place.cluster)
+    broker.restore_snapshot(meta.snapshots())
     reach = _find_objects(settings, meta.state.cluster_id, place)
     objects = None if reach is None else reach.cache(settings.number("objects.cache-size"))
     committer = MeasuredCommitter(shared or thread_committer(loop), time.monotonic)
@@ -234,9 +233,8 @@ def _open(
         salvage_damage=settings.switch("salvage"),
         owner_epoch=ownership.partition_epoch,
     )
-    engine.foreign_start = partial(_start_offset, meta.state)
     stack.callback(engine.close)
-    engine.on_failed = on_failed
+    engine.foreign_start, engine.on_failed = partial(_start_offset, meta.state), on_failed
     broker.attach(engine, engine.journal)
     return Storage(
         fs,
@@ -254,8 +252,10 @@ def _open(
     )
 
 
-def _take_place(ownership: Ownership, cluster: ClusterPlace) -> None:
+def _take_place(ownership: Ownership, cluster: ClusterPlace | None) -> None:
     """Note what a node of a cluster serves, and what of it others can read."""
+    if cluster is None:
+        return
     ownership.hold()
     ownership.has_own_files = True
     ownership.has_own_segments = cluster.shared is None
