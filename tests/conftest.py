@@ -7,6 +7,7 @@ import gc
 import warnings
 from collections.abc import Callable, Generator
 
+import httpx
 import pytest
 from hypothesis import settings
 
@@ -24,6 +25,13 @@ def pytest_configure(config: pytest.Config) -> None:
     examples = 100 if config.getoption("markexpr") else 40
     settings.register_profile("trilogue", deadline=None, max_examples=examples)
     settings.load_profile("trilogue")
+    wait_longer_for_http()
+
+
+def wait_longer_for_http() -> None:
+    """A request of httpx without a limit fails after 5 s, which a shared machine may need."""
+    limits = (httpx.get.__kwdefaults__ or {})["timeout"]
+    limits.connect = limits.read = limits.write = limits.pool = 60.0
 
 
 @pytest.hookimpl(optionalhook=True)
