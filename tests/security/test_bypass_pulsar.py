@@ -239,6 +239,30 @@ async def test_no_transaction_is_used_without_rights(field, name):
             assert describe_state(rig) == (*before, [])
 
 
+@pytest.mark.parametrize("field", IN_TRANSACTION)
+@on_loop
+async def test_no_answer_reveals_whether_a_transaction_exists(field):
+    """TxnIDs count up: those of other clients, of Kafka's too, are answered as free ones."""
+    async with Denying() as rig:
+        owner, peer = await rig.prepare(0), await rig.connected()
+        rig.rules.is_open = True
+        owner.connection.access.set_principal(Principal("User", "owner"))
+        words = {"field": "newTxn", "answer": "newTxnResponse", "txn_ttl_seconds": 60_000}
+        begun = await owner.request(**words)
+        rig.broker.transactions.create("billing-of-orders", 7_001, 60_000)
+        await settle()
+        rig.rules.is_open = False
+        more = {"endTxn": {"txn_action": 1}}.get(field, {})
+        answers = []
+        for least in (begun.txnid_least_bits, 7_001, 7_002):
+            ids = {"txnid_most_bits": begun.txnid_most_bits, "txnid_least_bits": least}
+            found = await peer.request(field, f"{field}Response", **more, **ids)
+            answers.append((found.error, found.message.replace(str(least), "N")))
+
+        assert answers == [answers[-1]] * 3
+        assert answers[-1][0] == ServerError.TransactionNotFound
+
+
 @pytest.mark.parametrize("name", OTHERS)
 @pytest.mark.parametrize("field", BY_TOPIC)
 @on_loop

@@ -79,8 +79,8 @@ class AclStore:
     def __init__(self, settings: Mapping[str, str]) -> None:
         self.listeners: list[Callable[[], None]] = []  # called after each change
         self._acls: set[Acl] = set()
-        self._literal: dict[tuple[ResourceKind, str], list[Acl]] = {}
-        self._prefixed: dict[tuple[ResourceKind, str], list[Acl]] = {}
+        self._literal: dict[tuple[ResourceKind, str], dict[Acl, None]] = {}
+        self._prefixed: dict[tuple[ResourceKind, str], dict[Acl, None]] = {}
         self._sizes: Counter[int] = Counter()  # of prefixes: how many ACLs have one that long
         self._prefix_sizes: tuple[int, ...] = ()
         for key in settings:
@@ -88,7 +88,11 @@ class AclStore:
                 self._add(_decode(key))
 
     def __iter__(self) -> Iterator[Acl]:
-        return iter(sorted(self._acls, key=_key))
+        return iter(sort_acls(self._acls))
+
+    def unsorted(self) -> list[Acl]:
+        """Return all ACLs, in no order."""
+        return list(self._acls)
 
     def __len__(self) -> int:
         return len(self._acls)
@@ -139,10 +143,10 @@ class AclStore:
         added = [acl for acl in dict.fromkeys(new) if acl not in self._acls]
         kept = set(added)
         removed = [acl for acl in dict.fromkeys(old) if acl in self._acls and acl not in kept]
-        for acl in added:
-            _check(acl)
         if len(self._acls) + len(added) - len(removed) > ACLS_MAX:
             raise InUse(f"there may be {ACLS_MAX} ACLs")
+        for acl in added:
+            check_acl(acl)
 
         def ops() -> list[Op]:
             deleted: list[Op] = [DeleteSetting(_key(acl)) for acl in removed]
@@ -175,7 +179,7 @@ class AclStore:
     def _add(self, acl: Acl) -> None:
         if acl not in self._acls:
             self._acls.add(acl)
-            self._index(acl).setdefault((acl.kind, acl.name), []).append(acl)
+            self._index(acl).setdefault((acl.kind, acl.name), {})[acl] = None
             self._count_prefix(acl, 1)
 
     def _remove(self, acl: Acl) -> None:
@@ -183,12 +187,12 @@ class AclStore:
             return
         self._acls.discard(acl)
         index, key = self._index(acl), (acl.kind, acl.name)
-        index[key].remove(acl)
+        del index[key][acl]
         if not index[key]:
             del index[key]
         self._count_prefix(acl, -1)
 
-    def _index(self, acl: Acl) -> dict[tuple[ResourceKind, str], list[Acl]]:
+    def _index(self, acl: Acl) -> dict[tuple[ResourceKind, str], dict[Acl, None]]:
         return self._prefixed if acl.pattern is Pattern.PREFIXED else self._literal
 
     def _count_prefix(self, acl: Acl, step: int) -> None:
@@ -202,13 +206,19 @@ class AclStore:
             self._prefix_sizes = tuple(sorted(self._sizes))
 
 
+def sort_acls(acls: Iterable[Acl]) -> list[Acl]:
+    """Return ACLs in the order in which they are listed."""
+    return sorted(acls, key=_key)
+
+
 def resource_of(acl: Acl) -> Resource:
     """Return the resource that an ACL names, for texts and the audit log."""
     suffix = ANY_NAME if acl.pattern is Pattern.PREFIXED else ""
     return Resource(acl.kind, acl.name + suffix)
 
 
-def _check(acl: Acl) -> None:
+def check_acl(acl: Acl) -> None:
+    """Raise InvalidRequest for a name that is empty, too long, or not to be printed."""
     for text in (acl.name, acl.principal.name, acl.host):
         if not text:
             raise InvalidRequest("an ACL has a resource name, a principal and a host")

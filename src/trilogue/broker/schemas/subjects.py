@@ -229,19 +229,38 @@ class Subjects:
             return self._cluster.topic_by_id(bytes.fromhex(owner.removeprefix(TOPIC_KEY)))
         return None
 
-    def referrers(self, subject: str, numbers: Iterable[int]) -> list[int]:
-        """Return the ids in use whose sources reference one of these versions."""
+    def referrers(
+        self,
+        subject: str,
+        numbers: Iterable[int],
+        can_see: Callable[[str], bool] = lambda _: True,
+    ) -> list[int]:
+        """Return the ids in use whose sources reference one of these versions.
+
+        Those of subjects that the client cannot see are left out.
+        """
         ids = {each for number in numbers for each in self._referrers.get((subject, number), ())}
         return [
             schema_id
             for schema_id in sorted(ids)
-            if any(not each.is_deleted for _, each in self.users(schema_id))
+            if any(not each.is_deleted for _, each in self.users(schema_id, can_see))
         ]
 
-    def resolve(self, references: Sequence[Reference]) -> dict[str, Definition]:
-        """Return the definitions that references name; InvalidSchema."""
+    def resolve(
+        self,
+        references: Sequence[Reference],
+        can_see: Callable[[str], bool] = lambda _: True,
+    ) -> dict[str, Definition]:
+        """Return the definitions that references name; InvalidSchema.
+
+        Subjects that the client cannot see are refused like those that do not exist.
+        """
         if len(references) > REFERENCES_MAX:
             raise InvalidSchema(f"a schema has at most {REFERENCES_MAX} references")
+        for each in references:
+            if not can_see(each.subject):
+                raise _unknown_reference(each)
+            self._referenced(each)
         self._check_levels(references)
         return {each.name: self._referenced(each).schema.definition for each in references}
 
@@ -258,10 +277,7 @@ class Subjects:
                     and self._find_source(schema) is not None
                 ):
                     return SubjectVersion(owner, each + 1, schema, schema.hidden)
-        raise InvalidSchema(
-            f"the reference {reference.name!r} names no version {reference.version} of "
-            f"{reference.subject!r}"
-        )
+        raise _unknown_reference(reference)
 
     def _check_levels(self, references: Sequence[Reference]) -> None:
         """Refuse references of references of more than NESTED_MAX levels, or of too many."""
@@ -501,6 +517,13 @@ def find_resource(subject: str) -> str:
         if name is not None:
             return str(name)
     return subject
+
+
+def _unknown_reference(reference: Reference) -> InvalidSchema:
+    return InvalidSchema(
+        f"the reference {reference.name!r} names no version {reference.version} of "
+        f"{reference.subject!r}"
+    )
 
 
 def _topic_name(subject: str, suffix: str) -> TopicName | None:

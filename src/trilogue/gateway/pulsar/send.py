@@ -15,7 +15,6 @@ earlier messages of the producer still wait for their commit.
 from __future__ import annotations
 
 from trilogue.broker.errors import (
-    AccessDenied,
     BrokerError,
     ConcurrentTransactions,
     InvalidTransactionState,
@@ -143,9 +142,10 @@ def _append_in_transaction(  # noqa: PLR0917 - what `handle_send` has
 ) -> AppendResult:
     """Append an entry as one of its transaction; one whose transaction has ended is not stored.
 
-    That gets the receipt of a duplicate: it cannot be seen, and clients that send it again after
-    they were disconnected would do so for ever. Any other problem is NotAllowedError: after other
-    codes clients disconnect and send the message again.
+    Nor is one in a transaction of another principal. That gets the receipt of a duplicate: it
+    cannot be seen, and clients that send it again after they were disconnected would do so for
+    ever. Any other problem is NotAllowedError: after other codes clients disconnect and send the
+    message again.
     """
     broker, now_ms = connection.gateway.broker, connection.gateway.now_ms()
     txn_id = TxnId(sent.txn_most, sent.txn_least)
@@ -155,7 +155,7 @@ def _append_in_transaction(  # noqa: PLR0917 - what `handle_send` has
         broker.pulsar_transactions.check_send(txn_id, partition.partition_id)
     except (UnknownTransaction, InvalidTransactionState, ConcurrentTransactions):
         return AppendResult(-1, -1, True, partition.acks_from_memory)
-    except (AccessDenied, TooManyTransactions) as problem:
+    except TooManyTransactions as problem:
         raise PulsarProtocolError(ServerError.NotAllowedError, str(problem)) from problem
     header = join_transaction(entry, header, *txn_id.identity)
     return partition.append_entry(entry, header, now_ms=now_ms, sequence=stamp, in_transaction=True)

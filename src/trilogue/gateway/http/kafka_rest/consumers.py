@@ -15,7 +15,6 @@ from typing import Any, Final
 
 import msgspec
 
-from trilogue.broker.access.authorizer import Principal
 from trilogue.client.errors import InvalidOption, InvalidOptionType
 from trilogue.client.kafka.admin.model import GroupOffset
 from trilogue.client.kafka.client import KafkaClient
@@ -50,6 +49,7 @@ EXISTS_TEXT: Final = (
     "Consumer with specified consumer ID already exists in the specified consumer group."
 )
 RESETS: Final = {"earliest": EARLIEST, "latest": LATEST, "none": None}
+InstanceKey = tuple[str, str, str]  # the principal, the group, the name
 
 
 class InstanceBody(msgspec.Struct, rename={
@@ -104,12 +104,9 @@ class OffsetsBody(msgspec.Struct):
 class Instance:
     """One consumer, its client and its format."""
 
-    def __init__(
-        self, client: KafkaClient, consumer: Consumer, principal: Principal, body: InstanceBody
-    ) -> None:
+    def __init__(self, client: KafkaClient, consumer: Consumer, body: InstanceBody) -> None:
         self.client = client
         self.consumer = consumer
-        self.principal = principal
         self.format = body.format
         self.timeout_ms = _whole(body.request_timeout_ms, "consumer.request.timeout.ms")
         self.pattern: str | None = None
@@ -123,7 +120,7 @@ class Instances:
 
     def __init__(self, clients: NodeClients | None) -> None:
         self._clients = clients
-        self._known: dict[tuple[str, str], Instance] = {}
+        self._known: dict[InstanceKey, Instance] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._sweeper: asyncio.TimerHandle | None = None
 
@@ -159,7 +156,8 @@ class Instances:
         name = body.name or f"rest-consumer-{secrets.token_hex(8)}"
         if len(name) > NAME_MAX or "/" in name:
             raise RestError(INVALID_REQUEST, "a name has at most 255 characters, and no slash")
-        if (group, name) in self._known:
+        key = str(request.principal), group, name
+        if key in self._known:
             raise RestError(INSTANCE_EXISTS, EXISTS_TEXT)
         if len(self._known) >= INSTANCES_MAX:
             raise RestError(TOO_MANY, f"there are {INSTANCES_MAX} consumer instances already")
@@ -175,16 +173,16 @@ class Instances:
                 max_bytes=BUFFERED_BYTES,
                 max_buffered_bytes=BUFFERED_BYTES,
             )
-            made = Instance(client, consumer, request.principal, body)
+            made = Instance(client, consumer, body)
         except BaseException as problem:
             await client.close()
             if isinstance(problem, InvalidOption | InvalidOptionType):
                 raise RestError(INVALID_REQUEST, str(problem)) from problem
             raise
-        if (group, name) in self._known:  # made by another request meanwhile
+        if key in self._known:  # made by another request meanwhile
             await client.close()
             raise RestError(INSTANCE_EXISTS, EXISTS_TEXT)
-        self._known[group, name] = made
+        self._known[key] = made
         self._start_sweeper()
         base = str(request.http.url.replace(query="", fragment="")).rstrip("/")
         return {"instance_id": name, "base_uri": f"{base}/instances/{name}"}
@@ -206,10 +204,10 @@ class Instances:
             found.uses -= 1
             found.used_s = time.monotonic()
 
-    def _find(self, request: RestRequest) -> tuple[tuple[str, str], Instance]:
-        key = request.params["group"], request.params["instance"]
+    def _find(self, request: RestRequest) -> tuple[InstanceKey, Instance]:
+        key = str(request.principal), request.params["group"], request.params["instance"]
         found = self._known.get(key)
-        if found is None or found.principal != request.principal:
+        if found is None:
             raise RestError(INSTANCE_NOT_FOUND, "Consumer instance not found.")
         return key, found
 

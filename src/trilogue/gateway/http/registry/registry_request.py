@@ -107,6 +107,10 @@ class RegistryRequest(AuthorizedRequest):
         """Return whether the client may do the operation to a subject of a list."""
         return self.can_see(ResourceKind.TOPIC, find_resource(name))
 
+    def can_reference(self, name: str) -> bool:
+        """Return whether the client may describe a subject that its schema references."""
+        return self.access.can_see(Operation.DESCRIBE, ResourceKind.TOPIC, find_resource(name))
+
     async def visible_subjects(
         self, *, deleted: bool
     ) -> AsyncIterator[tuple[str, list[SubjectVersion]]]:

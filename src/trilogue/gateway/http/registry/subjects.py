@@ -86,7 +86,9 @@ def get_version_text(request: RegistryRequest) -> object:
 def list_referrers(request: RegistryRequest) -> object:
     """Return the ids of the schemas that reference one version."""
     found = request.subject_version()
-    return request.broker.subjects.referrers(request.subject.name, [found.number])
+    return request.broker.subjects.referrers(
+        request.subject.name, [found.number], request.can_see_subject
+    )
 
 
 async def look_up(request: RegistryRequest) -> object:
@@ -155,7 +157,8 @@ async def _define(
     request: RegistryRequest, source: SchemaSource
 ) -> tuple[SchemaSource, Definition]:
     """Return a source in its own form and its definition; in the executor where it takes long."""
-    work = partial(make_definition, source, request.broker.subjects.resolve(source.references))
+    resolved = request.broker.subjects.resolve(source.references, request.can_reference)
+    work = partial(make_definition, source, resolved)
     if source.language == AVRO and not source.references:
         definition = Definition(source.language, source.text.encode())
         return await run_check(request.gateway, definition, work)

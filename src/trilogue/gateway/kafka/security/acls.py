@@ -3,14 +3,17 @@
 v1 pattern types · v2 flexible · v3 users of delegation tokens. Describing needs DESCRIBE on the
 cluster, changing ALTER (31). A node without `access.authorize` answers 54, as a Kafka without an
 authorizer: rules without effect would be worse than none. Every change is a line of the audit log.
+
+A request may name very many ACLs: they are created and deleted in parts, each one change of the
+metadata, and others are served between them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Coroutine, Iterator, Sequence
+from typing import Any, Final, TypeVar
 
-from trilogue.broker.access.acls import Acl, resource_of
+from trilogue.broker.access.acls import Acl, check_acl, resource_of, sort_acls
 from trilogue.broker.access.authorizer import CLUSTER, Resource, ResourceKind
 from trilogue.broker.errors import BrokerError
 from trilogue.gateway.kafka.context import RequestContext
@@ -29,6 +32,7 @@ from trilogue.gateway.kafka.security.acl_codes import (
     parse_acl,
     show_name,
 )
+from trilogue.gateway.steps import next_step
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.security.acls import (
     AclCreation,
@@ -51,9 +55,12 @@ NO_AUTHORIZER = (
 )
 INVALID_FILTER = "the filter names an unknown type, pattern, operation or permission"
 Filter = DescribeAclsRequest | DeleteAclsFilter
+CHANGED_AT_ONCE: Final = 500  # ACLs
+SCANNED_AT_ONCE: Final = 5_000  # ACLs that a filter is compared with
+T = TypeVar("T")
 
 
-def handle_describe_acls(
+async def handle_describe_acls(
     context: RequestContext, request: DescribeAclsRequest
 ) -> DescribeAclsResponse:
     """Describe the ACLs that pass the filter, by resource."""
@@ -63,7 +70,9 @@ def handle_describe_acls(
     if code:
         return DescribeAclsResponse(error_code=code, error_message=message)
     resources: dict[tuple[ResourceKind, int, str], DescribeAclsResource] = {}
-    for acl in _find(context, request):
+    for count, acl in enumerate(await _find(context, request), 1):
+        if count % SCANNED_AT_ONCE == 0:
+            await next_step()
         pattern, name = show_name(acl)
         resource = resources.setdefault(
             (acl.kind, pattern, name),
@@ -94,13 +103,24 @@ def handle_create_acls(
 
 
 async def _create(context: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
+    response = CreateAclsResponse()
+    for count, part in enumerate(_split(request.creations, CHANGED_AT_ONCE)):
+        if count:
+            await next_step()
+        response.results += await _create_part(context, part)
+    return response
+
+
+async def _create_part(
+    context: RequestContext, creations: Sequence[AclCreation]
+) -> list[AclCreationResult]:
     results: list[AclCreationResult] = []
     parsed: list[Acl] = []
-    for creation in request.creations:
+    for creation in creations:
         result = AclCreationResult(error_message=None)
         try:
             acl = _parse(creation)
-            context.broker.acls.plan_create([acl])  # its names are checked
+            check_acl(acl)
             parsed.append(acl)
         except BrokerError as problem:
             result.error_code, result.error_message = to_error_code(problem), str(problem)
@@ -114,7 +134,7 @@ async def _create(context: RequestContext, request: CreateAclsRequest) -> Create
     else:
         for acl in parsed:
             _record(context, "create ACL", acl)
-    return CreateAclsResponse(results=results)
+    return results
 
 
 def handle_delete_acls(
@@ -137,20 +157,32 @@ async def _delete(context: RequestContext, request: DeleteAclsRequest) -> Delete
             )
             response.filter_results.append(refused)
             continue
-        found = _find(context, each)
-        result = DeleteAclsFilterResult(
-            error_message=None, matching_acls=[_show_deleted(acl) for acl in found]
-        )
+        result = DeleteAclsFilterResult(error_message=None)
         response.filter_results.append(result)
-        try:
-            await context.gateway.write_metadata(context.broker.acls.plan_delete(found))
-        except BrokerError as problem:
-            for row in result.matching_acls:
-                row.error_code, row.error_message = to_error_code(problem), str(problem)
-        else:
-            for acl in found:
-                _record(context, "delete ACL", acl)
+        for part in _split(await _find(context, each), CHANGED_AT_ONCE):
+            result.matching_acls += await _delete_part(context, part)
+        await next_step()
     return response
+
+
+async def _delete_part(
+    context: RequestContext, found: Sequence[Acl]
+) -> list[DeleteAclsMatchingAcl]:
+    rows = [_show_deleted(acl) for acl in found]
+    try:
+        await context.gateway.write_metadata(context.broker.acls.plan_delete(found))
+    except BrokerError as problem:
+        for row in rows:
+            row.error_code, row.error_message = to_error_code(problem), str(problem)
+    else:
+        for acl in found:
+            _record(context, "delete ACL", acl)
+    return rows
+
+
+def _split(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Iterate over the parts of a list of so many items each."""
+    return (items[start : start + size] for start in range(0, len(items), size))
 
 
 def _check_request(context: RequestContext) -> tuple[ErrorCode, str | None]:
@@ -182,21 +214,27 @@ def _is_valid(each: Filter) -> bool:
     )
 
 
-def _find(context: RequestContext, each: Filter) -> list[Acl]:
-    return [
-        acl
-        for acl in context.broker.acls
-        if matches(
-            acl,
-            kind=each.resource_type_filter,
-            name=each.resource_name_filter,
-            pattern=each.pattern_type_filter,
-            principal=each.principal_filter,
-            host=each.host_filter,
-            operation=each.operation,
-            permission=each.permission_type,
-        )
-    ]
+async def _find(context: RequestContext, each: Filter) -> list[Acl]:
+    """Return the ACLs that pass a filter, in order."""
+    found: list[Acl] = []
+    for count, part in enumerate(_split(context.broker.acls.unsorted(), SCANNED_AT_ONCE)):
+        if count:
+            await next_step()
+        found += [
+            acl
+            for acl in part
+            if matches(
+                acl,
+                kind=each.resource_type_filter,
+                name=each.resource_name_filter,
+                pattern=each.pattern_type_filter,
+                principal=each.principal_filter,
+                host=each.host_filter,
+                operation=each.operation,
+                permission=each.permission_type,
+            )
+        ]
+    return sort_acls(found)
 
 
 def _show_deleted(acl: Acl) -> DeleteAclsMatchingAcl:

@@ -190,7 +190,7 @@ def _add_parts(
 def _find_coordinated(connection: PulsarConnection, command: TransactionRequest) -> TxnId:
     """Return the TxnID of a transaction of this node's that the client may use.
 
-    Raises NotCoordinator, UnknownTransaction or AccessDenied.
+    Raises NotCoordinator or UnknownTransaction.
     """
     txn_id = TxnId(command.txnid_most_bits, command.txnid_least_bits)
     connection.gateway.broker.pulsar_transactions.find_transaction(txn_id)
@@ -201,14 +201,15 @@ def _find_coordinated(connection: PulsarConnection, command: TransactionRequest)
 def find_authorized(connection: PulsarConnection, txn_id: TxnId) -> None:
     """Check that the client may use a transaction.
 
-    Raises UnknownTransaction or AccessDenied; NotReady where a coordinator on another node has to
-    name it first.
+    Raises UnknownTransaction, also for a transaction of another principal: TxnIDs are easy to
+    guess, and a refusal must not show which exist. NotReady where a coordinator on another node
+    has to name it first.
     """
     found = connection.gateway.broker.pulsar_transactions.find_name(txn_id)
     if not found.owner or found.owner != str(connection.access.principal):
         name = found.transactional_id
         if not connection.is_allowed(Operation.WRITE, ResourceKind.TRANSACTION, name):
-            raise AccessDenied(Operation.WRITE, Resource(ResourceKind.TRANSACTION, name))
+            raise UnknownTransaction(f"there is no transaction {txn_id}")
 
 
 def ack_in_transaction(
@@ -220,8 +221,8 @@ def ack_in_transaction(
 ) -> None:
     """Add the acks of one ACK to its transaction: everything below `until`, or ranges.
 
-    Raises NotAllowed for a subscription that is not durable, AccessDenied, TransactionConflict,
-    and what adding to a transaction raises.
+    Raises NotAllowed for a subscription that is not durable, UnknownTransaction,
+    TransactionConflict, and what adding to a transaction raises.
     """
     if dispatcher.cursor is None:
         raise NotAllowed("acks in transactions are for durable subscriptions")
