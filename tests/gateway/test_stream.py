@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import ModuleType
 
 import pytest
 
 from tests.gateway.fakes import FakeTransport, Turns, frame
+from tests.pure import load_pure
+from trilogue.gateway import frame_dispatcher
+from trilogue.gateway.frame_dispatcher import ITERATION_S, SHORT_S
+from trilogue.gateway.memory_budget import ConnectionMemory
 from trilogue.gateway.stream import STOP_BROKER, STOP_SESSION, Close, Limits, Stream
 from trilogue.wire.frames import Frames, Int32Frames
 from trilogue.wire.tubemq.frame import BlockFrames
@@ -52,9 +57,13 @@ DEFAULTS = Limits()
 
 class Setup:
     def __init__(
-        self, limits: Limits = DEFAULTS, framer: Callable[[int], Frames] = Int32Frames
+        self,
+        limits: Limits = DEFAULTS,
+        framer: Callable[[int], Frames] = Int32Frames,
+        turns: Turns | None = None,
+        memory: ConnectionMemory | None = None,
     ) -> None:
-        self.turns = Turns()
+        self.turns = turns or Turns()
         self.session = Recorder()
         self.gone: list[Stream] = []
         self.stream = Stream(
@@ -63,6 +72,7 @@ class Setup:
             call_soon=self.turns.call_soon,
             on_gone=self.gone.append,
             framer=framer,
+            memory=memory,
         )
         self.transport = FakeTransport(self.stream)
         self.stream.connection_made(self.transport)
@@ -155,6 +165,93 @@ def test_connection_is_read_once_per_loop_iteration_above_its_share():
     setup.turns.run_all()
     assert len(setup.session.frames) == 3
     assert setup.transport.reading
+
+
+BOTH = pytest.mark.parametrize(
+    "module",
+    [frame_dispatcher, load_pure("trilogue.gateway.frame_dispatcher")],
+    ids=["installed", "pure"],
+)
+
+
+class Budget:
+    """The time of one loop, whose clock a test sets."""
+
+    def __init__(self, module: ModuleType = frame_dispatcher) -> None:
+        self.now_s = 100.0
+        self.turns = Turns()
+        self.budget = module.IterationBudget(lambda: self.now_s)
+        self.budget.open(self.turns.call_soon)
+
+    def spend(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+def test_connections_of_a_long_iteration_are_served_in_the_next_one():
+    time = Budget()
+    memory = ConnectionMemory(iterations=time.budget)
+    first, second, third = (Setup(turns=time.turns, memory=memory) for _ in range(3))
+    first.session.on_frame = lambda _: time.spend(1.5 * ITERATION_S)
+
+    first.transport.receive(frame(b"long"))
+    second.transport.receive(frame(b"late"))
+    second.transport.receive(frame(b"later"))
+
+    assert first.session.frames == [b"long"]
+    assert not second.session.frames
+    assert not second.transport.reading
+    time.turns.run()
+    third.transport.receive(frame(b"prompt"))
+    assert third.session.frames == [b"prompt"]
+    time.turns.run_all()
+    assert second.session.frames == [b"late", b"later"]
+    assert second.transport.reading
+
+
+@BOTH
+def test_what_was_deferred_runs_in_order_as_far_as_an_iteration_has_time(module):
+    time, done = Budget(module), []
+
+    def work(name: str) -> None:
+        done.append(name)
+        time.spend(0.6 * ITERATION_S)
+
+    for name in "abcde":
+        time.budget.defer(lambda name=name: work(name))
+    time.budget.defer(lambda: time.budget.defer(lambda: work("f")))
+
+    rounds = []
+    while time.turns.run():
+        rounds.append("".join(done))
+        done.clear()
+    assert "".join(rounds) == "abcdef"
+    assert rounds[:3] == ["ab", "cd", "e"]
+
+
+@BOTH
+def test_a_failure_of_one_deferred_call_leaves_the_others_waiting(module):
+    time, done = Budget(module), []
+    time.budget.defer(lambda: 1 / 0)
+    time.budget.defer(lambda: done.append(1))
+
+    with pytest.raises(ZeroDivisionError):
+        time.turns.run()
+
+    time.turns.run_all()
+    assert done == [1]
+
+
+@BOTH
+def test_an_iteration_that_is_short_schedules_nothing(module):
+    time = Budget(module)
+    time.spend(2 * SHORT_S)
+    assert not time.budget.is_used_up()  # the watch begins
+    time.turns.run_all()
+
+    time.spend(0.5 * SHORT_S)
+
+    assert not time.budget.is_used_up()
+    assert not time.turns.waiting
 
 
 def test_one_turn_ends_once_however_many_frames_it_had():

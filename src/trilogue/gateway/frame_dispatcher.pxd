@@ -5,6 +5,19 @@ from trilogue.gateway.transport_writer cimport TransportWriter
 from trilogue.wire.frames cimport ReceiveBuffer
 
 
+cdef class IterationBudget:
+    cdef object _clock
+    cdef object _call_soon
+    cdef double _since_s
+    cdef bint _is_watched
+    cdef object _waiting
+
+    @cython.locals(now_s=double, used_s=double)
+    cpdef bint is_used_up(self) except -1
+    cpdef defer(self, call)
+    cdef _watch(self)
+
+
 cdef class FrameDispatcher:
     cdef public ReceiveBuffer frames
     cdef public int stops
@@ -20,6 +33,7 @@ cdef class FrameDispatcher:
     cdef object _end_iteration
     cdef Py_ssize_t _iteration_frames
     cdef Py_ssize_t _iteration_bytes
+    cdef IterationBudget _budget
 
     @cython.locals(has_rest=bint)
     cpdef dispatch(self)

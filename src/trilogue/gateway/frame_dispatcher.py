@@ -2,6 +2,8 @@
 # cython: annotation_typing=False
 """Gives the frames of one connection to its session, a bounded share in each loop iteration.
 
+All connections together have a bounded time in each iteration, too (docs/decisions/0144).
+
 `Stream` owns one and does what is rare: it pauses and resumes reading, and ends connections that
 failed. Compiled (frame_dispatcher.pxd adds the types), since it runs once per receive and once per
 frame; uncompiled it is plain Python. See docs/decisions/0061.
@@ -9,7 +11,9 @@ frame; uncompiled it is plain Python. See docs/decisions/0061.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Final, Protocol
 
 from trilogue.gateway.transport_writer import TransportWriter
 
@@ -17,6 +21,71 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from trilogue.wire.frames import Frames
+
+
+ITERATION_S: Final = 0.002
+"""How long connections may use the loop in one iteration, together."""
+SHORT_S: Final = 0.001
+"""An iteration that is shorter than this is not watched: watching costs a callback."""
+
+
+class IterationBudget:
+    """The time that all connections of one loop may use in one iteration.
+
+    What is more waits, in order, for the iterations after it: timers and the commits of the journal
+    are served in between. Without `open` there is no limit.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._call_soon: Callable[[Callable[[], None]], object] | None = None
+        self._since_s = 0.0  # the start of this iteration, or when its watch began
+        self._is_watched = False  # whether `_begin_iteration` is scheduled
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    def open(self, call_soon: Callable[[Callable[[], None]], object]) -> None:
+        """Limit the iterations of the loop that this `call_soon` belongs to."""
+        self._call_soon = call_soon
+
+    def is_used_up(self) -> bool:
+        """Whether connections used their time in this iteration."""
+        if self._call_soon is None:
+            return False
+        now_s = self._clock()
+        used_s = now_s - self._since_s
+        if self._is_watched:
+            return used_s > ITERATION_S
+        if used_s > SHORT_S:
+            self._since_s = now_s
+            self._watch()
+        return False
+
+    def defer(self, call: Callable[[], None]) -> None:
+        """Call in a later iteration, after all that were deferred before."""
+        self._waiting.append(call)
+        if not self._is_watched:
+            self._since_s = self._clock()
+            self._watch()
+
+    def _watch(self) -> None:
+        assert self._call_soon is not None
+        self._is_watched = True
+        self._call_soon(self._begin_iteration)
+
+    def _begin_iteration(self) -> None:
+        """Run what was deferred until now, as far as the time allows."""
+        self._since_s = now_s = self._clock()
+        self._is_watched = False
+        waiting = self._waiting
+        count = len(waiting)
+        try:
+            while count > 0 and now_s - self._since_s <= ITERATION_S:
+                count -= 1
+                waiting.popleft()()
+                now_s = self._clock()
+        finally:
+            if not self._is_watched and (waiting or now_s - self._since_s > SHORT_S):
+                self._watch()
 
 
 class ReadControl(Protocol):
@@ -45,6 +114,7 @@ class FrameDispatcher:
         end_iteration: Callable[[], None],
         iteration_frames: int,
         iteration_bytes: int,
+        budget: IterationBudget,
     ) -> None:
         self.frames = frames
         self.stops = 0  # bits: why no frames are taken
@@ -60,6 +130,7 @@ class FrameDispatcher:
         self._end_iteration = end_iteration
         self._iteration_frames = iteration_frames
         self._iteration_bytes = iteration_bytes
+        self._budget = budget
 
     def close(self) -> None:
         """Give no more frames, and refer to nothing of the connection: it is closed."""
@@ -77,7 +148,10 @@ class FrameDispatcher:
         self.frames.received(nbytes)
         self.receives += 1
         if not self.stops and not self.is_scheduled:
-            self.dispatch()
+            if self._budget.is_used_up():
+                self._control.after_dispatch(True)
+            else:
+                self.dispatch()
 
     def dispatch(self) -> None:
         """Give frames until none is left, the share is used up, or something stops the stream."""

@@ -142,6 +142,7 @@ class Listener:
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
+        self._memory.iterations.open(self._loop.call_soon)
         self._tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
         self._sweeper = self._tasks.create_task(self._sweep())
         return self
@@ -301,7 +302,7 @@ class Listener:
         stream = Stream(
             handler,
             self._limits,
-            call_soon=self._loop.call_soon,
+            call_soon=self._memory.iterations.defer,
             on_gone=lambda gone: self._gone(gone, address),
             framer=self._factory.frames,
             memory=self._memory,

@@ -29,6 +29,8 @@ from weakref import WeakSet
 
 import msgspec
 
+from trilogue.gateway.frame_dispatcher import IterationBudget
+
 MIB: Final = 1 << 20
 UNSENT_BYTES_MAX: Final = 256 * MIB
 RECEIVED_BYTES_MAX: Final = 256 * MIB
@@ -394,8 +396,9 @@ def _received() -> MemoryBudget:
 
 
 class ConnectionMemory(msgspec.Struct, frozen=True):
-    """The budgets of all connections of a node, and those that are closed."""
+    """The budgets of all connections of a node, also of their time, and those that are closed."""
 
     unsent: MemoryBudget = msgspec.field(default_factory=_unsent)
     received: MemoryBudget = msgspec.field(default_factory=_received)
     closed: ClosedConnections = msgspec.field(default_factory=ClosedConnections)
+    iterations: IterationBudget = msgspec.field(default_factory=IterationBudget)

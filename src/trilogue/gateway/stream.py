@@ -164,6 +164,7 @@ class Stream(asyncio.BufferedProtocol):
             end_iteration=session.end_iteration,
             iteration_frames=limits.turn_frames,
             iteration_bytes=limits.turn_bytes,
+            budget=self.memory.iterations,
         )
         self.get_buffer = self._dispatcher.get_buffer
         self.buffer_updated = self._dispatcher.buffer_updated
