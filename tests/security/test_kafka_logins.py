@@ -7,7 +7,9 @@ import ssl
 import struct
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import jwt
@@ -30,12 +32,15 @@ from confluent_kafka.admin import (
 from tests.security.certificates import Authority
 from tests.security.live_node import LiveNode
 from tests.waiting import wait_until
+from trilogue.gateway.authentication import Login
+from trilogue.gateway.kafka.security.sasl_login import SaslLogin
 
 PASSWORD = "correct horse, battery"
 SECRET = b"s" * 32
 LISTENERS = ("kafka", "kafka-ssl", "kafka-sasl", "kafka-sasl-ssl")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 AT_ONCE_S = 5.0
+SESSION_S = 6
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -179,10 +184,46 @@ def test_a_token_logs_in_and_an_expired_one_does_not(node: Secured, allowed: str
     assert send(expired, allowed) == "_AUTHENTICATION"
 
 
-def test_the_session_of_a_token_is_renewed(node: Secured, allowed: str):
-    """KIP-368: librdkafka logs in again before the token ends, on the same connection."""
-    config = node.config("kafka-sasl", **bearer(node, exp=int(time.time()) + 600))
-    assert send(config, allowed) == ""
+@pytest.mark.full
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512", "OAUTHBEARER"])
+def test_librdkafka_renews_its_session_on_its_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mechanism: str
+):
+    """KIP-368, with sessions of a few seconds: of a setting, or of the token."""
+    logins: Counter[SaslLogin] = Counter()
+    complete = SaslLogin._complete
+
+    def count(self: SaslLogin, login: Login) -> None:
+        complete(self, login)
+        logins[self] += 1
+
+    monkeypatch.setattr(SaslLogin, "_complete", count)
+    tokens: list[str] = []
+
+    def make_token(_: str) -> tuple[str, float]:
+        end_s = time.time() + SESSION_S
+        tokens.append(jwt.encode({"sub": "admin", "exp": int(end_s)}, SECRET, algorithm="HS256"))
+        return tokens[-1], end_s
+
+    session = {} if mechanism == "OAUTHBEARER" else {"kafka.sasl-session": f"{SESSION_S}s"}
+    with Secured(tmp_path, **session) as node:
+        login = node.login("admin", mechanism=mechanism)
+        if mechanism == "OAUTHBEARER":
+            login = {"sasl.mechanisms": mechanism, "oauth_cb": make_token}
+        problems: list[KafkaError] = []
+        config = node.config("kafka-sasl", **login, error_cb=problems.append)
+        producer, outcomes = Producer(config), list[KafkaError | None]()
+
+        def renewed_twice() -> bool:
+            producer.produce("own", b"x", on_delivery=lambda error, _: outcomes.append(error))
+            producer.poll(0.05)
+            return max(logins.values(), default=0) >= 3
+
+        wait_until(renewed_twice, "two renewals on one connection", timeout_s=60)
+        assert producer.flush(30) == 0
+    assert set(outcomes) == {None}
+    assert not [each for each in problems if each.code() == KafkaError._AUTHENTICATION]
+    assert len(set(tokens)) == len(tokens)
 
 
 @pytest.mark.full
