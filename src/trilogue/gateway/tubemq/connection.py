@@ -25,7 +25,8 @@ from typing import Any
 from google.protobuf.message import Message
 
 from trilogue.gateway.listener_security import ListenerSecurity
-from trilogue.gateway.stream import STOP_BROKER, Buffer, Close, Stream
+from trilogue.gateway.steps import next_step
+from trilogue.gateway.stream import STOP_BROKER, STOP_WORK, Buffer, Close, Stream
 from trilogue.gateway.tubemq import send
 from trilogue.gateway.tubemq.client_connection import ClientConnection
 from trilogue.gateway.tubemq.errors import EXPECTED
@@ -53,6 +54,7 @@ TIMEOUT_SHARE = 0.9  # of a request's timeout that a send may wait: the rest is 
 TIMERS_S = 0.001  # by which a timer may be early
 WRONG_SERVICE = "Service Type is invalid!"
 IS_STANDBY = "this master is a standby"
+IN_TURN_BYTES = 2 << 10  # a longer request takes its turn among those of all connections
 UNDECODABLE_MAX = 100  # malformed requests of one connection before it is closed
 
 
@@ -216,8 +218,22 @@ class TubeConnection(ClientConnection):
             arrived_s=self.gateway.loop.time(),
             size=size,
         )
-        self._run_handler(context)
+        if size > IN_TURN_BYTES:
+            self.stream.stop(STOP_WORK)
+            self.spawn(self._run_in_turn(context), size)
+        else:
+            self._run_handler(context)
         return True
+
+    async def _run_in_turn(self, context: RequestContext) -> None:
+        """Handle a request that may name very many topics: one of all connections in an iteration.
+
+        Otherwise an iteration would be as long as there are such requests, and others would wait.
+        """
+        await next_step()
+        self.guarded(lambda: self._run_handler(context))
+        if not self.is_gone:
+            self.stream.go_on(STOP_WORK)
 
     def _run_handler(self, context: RequestContext) -> None:
         try:
