@@ -7,6 +7,7 @@ import pytest
 from tests.broker.consumer_room import Room
 from trilogue.broker.errors import (
     FencedMemberEpoch,
+    GroupMaxSize,
     GroupNotEmpty,
     InvalidRequest,
     InvalidTopology,
@@ -15,6 +16,8 @@ from trilogue.broker.errors import (
     UnknownMember,
 )
 from trilogue.broker.groups.group import STREAMS
+from trilogue.broker.groups.reconciliation import LEAVE_EPOCH
+from trilogue.broker.groups.streams.group import TOPOLOGY_BYTES_A_NAME
 from trilogue.broker.groups.streams.members import (
     Endpoint,
     GroupStatus,
@@ -109,6 +112,27 @@ def test_missing_topics_are_reported_until_they_exist():
     started(app, "a")
 
     assert app.active("a") == frozenset(range(4))
+
+
+def test_topologies_of_all_groups_have_a_bound():
+    """They weigh more than the names of their topics."""
+    room = Room(total_max=1_000)
+    large = Topology(0, tuple(Subtopology(str(each), (IN,)) for each in range(100)))
+
+    def join(group: str) -> StreamsHeartbeatResponse:
+        fields = {"topology": large, "rebalance_timeout_ms": 60_000, "process_id": "p"}
+        heartbeat = StreamsHeartbeat(group, "a", 0, owned=NO_TASKS, **fields)
+        return room.broker.streams_groups.heartbeat(heartbeat)
+
+    assert 500 < len(large.encoded) // TOPOLOGY_BYTES_A_NAME < 1_000
+    join("one")
+    with pytest.raises(GroupMaxSize):
+        join("two")
+    first = room.broker.streams_groups.find_group("one")
+    room.broker.streams_groups.heartbeat(StreamsHeartbeat("one", "a", LEAVE_EPOCH))
+    first.forget()
+    assert room.broker.consumer_groups.context.load.total == 0
+    join("two")
 
 
 def test_a_task_moves_when_its_owner_has_given_it_up(app: App):

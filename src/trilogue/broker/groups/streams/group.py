@@ -68,6 +68,7 @@ DELAY_KEY: Final = "streams.initial.rebalance.delay.ms"
 STANDBY_KEY: Final = "streams.num.standby.replicas"
 TOPOLOGY_BYTES_MAX: Final = 256 << 10
 SUBTOPOLOGIES_MAX: Final = 1_000
+TOPOLOGY_BYTES_A_NAME: Final = 16  # of the stored form: in memory it takes about seven times that
 DELAYED = "Assignment delayed due to the configured initial rebalance delay."
 COMPUTING = "Assignment delayed because it is being computed."
 
@@ -131,6 +132,11 @@ class StreamsGroup(NoClassicMembers, ReconcilingGroup[StreamsGroupMember]):
     def is_ready(self) -> bool:
         """Whether the topics of the topology are as it needs them."""
         return self.configured is not None and self.configured.is_ready
+
+    @property
+    def weight(self) -> int:
+        """The memory that this group takes, in names of topics, its topology included."""
+        return super().weight + _weigh(self.topology)
 
     def subscribes_to(self, topic: TopicName) -> bool:
         """Whether tasks read the topic."""
@@ -294,11 +300,13 @@ class StreamsGroup(NoClassicMembers, ReconcilingGroup[StreamsGroupMember]):
         if len(topology.subtopologies) > SUBTOPOLOGIES_MAX:
             raise InvalidTopology(f"a topology may have {SUBTOPOLOGIES_MAX} subtopologies")
         self.subscribed.check_room((topology.topics, ""))
+        self.context.load.check_room(len(topology.topics) + _weigh(topology))
 
     def _set_topology(self, topology: Topology | None) -> None:
         before = NO_TOPICS if self.topology is None else (self.topology.topics, "")
         self.topology, self.configured = topology, None
         self.subscribed.change(before, NO_TOPICS if topology is None else (topology.topics, ""))
+        self.report_size()
 
     def _start_delay(self) -> None:
         own = self.get_override(DELAY_KEY)
@@ -445,3 +453,8 @@ class StreamsGroup(NoClassicMembers, ReconcilingGroup[StreamsGroupMember]):
             member.stored = fields
             rows[member.member_id] = encode_member(member)
         self._groups.membership.store(self.name, rows)
+
+
+def _weigh(topology: Topology | None) -> int:
+    """Return the memory that a topology takes beside its names, in names of topics."""
+    return 0 if topology is None else len(topology.encoded) // TOPOLOGY_BYTES_A_NAME
