@@ -53,6 +53,7 @@ FULL = (
     "tests/spark/test_real_kafka.py",
     "tests/spark/test_s",
     "tests/spark/test_transactions.py",
+    "tests/testing/test_examples.py",
     "tests/wire/kafka/test_java.py",
     "tests/wire/kafka/test_kio.py",
 )

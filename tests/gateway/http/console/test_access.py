@@ -29,6 +29,25 @@ GROUP = "billing"
 WITHOUT_NAMES = {"/", "/topics", "/groups", "/subscriptions", "/tubemq-groups", "/transactions"}
 """Pages that are lists: they leave out what the principal may not see."""
 FORMS = {
+    "/topic/create": {"name": "", "partitions": "2"},
+    "/topic/delete": {"name": "", "confirm": ORDERS},
+    "/topic/partitions": {"name": "", "partitions": "3"},
+    "/topic/setting": {"name": "", "key": "retention.ms", "value": "1000"},
+    "/user/create": {"name": "mallory", "password": "secret"},
+    "/user/password": {"name": "owner", "password": "secret"},
+    "/user/delete": {"name": "owner", "confirm": "owner"},
+    "/acl/add": {
+        "resourceType": "TOPIC",
+        "resourceName": "*",
+        "principal": "User:mallory",
+        "operation": "ALL",
+    },
+    "/acl/remove": {
+        "resourceType": "TOPIC",
+        "resourceName": "*",
+        "principal": "User:mallory",
+        "operation": "ALL",
+    },
     "/produce": {"name": "", "value": "x"},
     "/group/reset": {"name": GROUP, "topic": "", "to": "earliest"},
     "/subscription/reset": {"name": "analytics", "topic": "", "to": "earliest"},
@@ -36,11 +55,29 @@ FORMS = {
 }
 
 
+class RecordedAdministration:
+    """Notes the changes of users and ACLs that reach it."""
+
+    def __init__(self) -> None:
+        self.changes: list[tuple[str, object]] = []
+
+    def recorded_by(self, _record):
+        return self
+
+    def __getattr__(self, name):
+        async def change(*values):
+            self.changes.append((name, values))
+            return values
+
+        return change
+
+
 class Console(Rig):
     """A node with the secret topic, its readers, and the console of a principal."""
 
     async def prepare(self) -> httpx.AsyncClient:
         self.acls = NoAcls()
+        self.administration = RecordedAdministration()
         topic = self.topic(f"persistent://{ORDERS}", 1)
         topic.partitions[0].append(memoryview(batch(SECRET)), now_ms=self.now_ms)
         partition_id = topic.partitions[0].partition_id
@@ -51,9 +88,13 @@ class Console(Rig):
         services = console_services(
             self,
             list_connections=lambda: {"kafka": [("198.51.100.7:1", "User:owner")]},
-            make_administration=lambda: pytest.fail("the users were listed"),
+            make_administration=self.make_administration,
         )
         return open_console(services, ClientAccess(self.acls))
+
+    def make_administration(self) -> RecordedAdministration:
+        assert self.acls.is_open, "users were listed or changed"
+        return self.administration
 
     async def token(self, client: httpx.AsyncClient) -> str:
         """The token of the principal's forms, from a page that it once could see."""
@@ -170,7 +211,8 @@ async def test_an_own_form_with_rights_changes_something(path):
         token = await rig.token(client)
         rig.acls.is_open = True
         before = describe_state(rig)[:-1]
-        fields = {key: value or ORDERS for key, value in FORMS[path].items()}
+        named = "fresh" if path == "/topic/create" else ORDERS
+        fields = {key: value or named for key, value in FORMS[path].items()}
         answer = await client.post(
             f"/console{path}",
             data={**fields, "token": token},
@@ -179,6 +221,19 @@ async def test_an_own_form_with_rights_changes_something(path):
         await settle()
 
         assert answer.status_code == 303, answer.text
+        users_and_acls = {
+            "/user/create": "create_user",
+            "/user/password": "set_password",
+            "/user/delete": "delete_user",
+            "/acl/add": "add_acls",
+            "/acl/remove": "remove_acls",
+        }
+        if path in users_and_acls:
+            assert [name for name, _ in rig.administration.changes] == [users_and_acls[path]]
+            return
+        if path.startswith("/topic/"):
+            assert describe_state(rig)[:-1] != before
+            return
         positions = rig.broker.committed_offsets
         partition = rig.broker.cluster.find_topic(rig.name(f"persistent://{ORDERS}")).partitions[0]
         moved = {

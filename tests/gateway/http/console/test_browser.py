@@ -71,7 +71,8 @@ class Browser:
         self.driver.find_element(By.NAME, name).send_keys(text)
 
     def choose(self, name: str, value: str) -> None:
-        Select(self.driver.find_element(By.NAME, name)).select_by_value(value)
+        chosen = self.driver.find_element(By.CSS_SELECTOR, f"select[name='{name}']")
+        Select(chosen).select_by_value(value)
 
     def submit(self, text: str) -> None:
         self.driver.find_element(By.XPATH, f"//main//button[text()='{text}']").click()
@@ -172,10 +173,27 @@ def test_a_browser_logs_in_and_sees_what_its_user_may(tmp_path: Path, browser: B
         browser.wait("td", "by-hand")
         browser.open(f"http://{place}/console/users")
         browser.wait("td", "User:alice")
+        for field, text in (("principal", "User:bob"), ("resourceName", "bobs")):
+            path = f"//form[contains(@action, '/acl/add')]//input[@name='{field}']"
+            browser.driver.find_element(By.XPATH, path).send_keys(text)
+        browser.choose("operation", "WRITE")
+        browser.submit("Add the ACL")
+        browser.wait("td", "User:bob")
+        browser.open(f"http://{place}/console/topics")
+        browser.fill("name", "bobs")
+        browser.submit("Create")
+        browser.wait("h1", "public/default/bobs")
+        browser.fill("confirm", "public/default/bobs")
+        browser.submit("Delete the topic")
+        browser.wait("h1", "Topics")
+        assert "bobs" not in browser.text
         browser.check_no_complaints()
         browser.open(f"http://alice:{PASSWORD.replace(' ', '%20')}@{place}/console/topics")
         browser.wait("td", "public/default/orders")
         assert "secrets" not in browser.text
+        browser.fill("name", "mine")
+        browser.submit("Create")
+        browser.wait("h1", "This did not work")
         for page in ("messages?name=secrets", "topic?name=secrets", "users", "connections"):
             browser.open(f"http://alice:{PASSWORD.replace(' ', '%20')}@{place}/console/{page}")
             browser.wait("h1", "This did not work")

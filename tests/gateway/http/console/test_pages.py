@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pulsar
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer, Producer, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from tests.gateway.http.console.page import ConsoleClient
 from tests.server import Server, start_server
@@ -159,6 +159,98 @@ def test_a_produced_message_is_read_by_a_client(server: Server, console: Console
     assert (message.key(), message.value().decode()) == (b"by-hand", "größe")
     assert message.headers() == [("a", b"1"), ("b", b"2")]
     consumer.close()
+
+
+def describe_topic(server: Server, name: str) -> tuple[int, dict[str, str]]:
+    """The number of partitions and the settings, as a Kafka client sees them."""
+    admin = AdminClient({"bootstrap.servers": server.kafka})
+    found = admin.describe_topics(TopicCollection([name]))[name].result()
+    resource = ConfigResource(ConfigResource.Type.TOPIC, name)
+    settings = admin.describe_configs([resource])[resource].result()
+    return len(found.partitions), {key: entry.value for key, entry in settings.items()}
+
+
+def test_a_topic_is_created_changed_and_deleted(server: Server, console: ConsoleClient):
+    name = f"made-{uuid.uuid4().hex[:8]}"
+    fields = {"name": name, "partitions": "2", "settings": "retention.ms=60000\n"}
+
+    page = console.send(console.get("/topics"), "/topic/create", **fields)
+    assert page.row("retention.ms")[1:] == ["60000", "of this topic"]
+    count, settings = describe_topic(server, name)
+    assert (count, settings["retention.ms"]) == (2, "60000")
+
+    page = console.send(page, "/topic/partitions", partitions="4")
+    page = console.send(page, "/topic/setting", key="cleanup.policy", value="compact")
+    count, settings = describe_topic(server, name)
+    assert (count, settings["cleanup.policy"]) == (4, "compact")
+    assert settings["retention.ms"] == "60000"
+    page = console.send(page, "/topic/setting", key="retention.ms", value="", reset="1")
+    assert describe_topic(server, name)[1]["retention.ms"] != "60000"
+
+    refused = console.send(page, "/topic/delete", 400, confirm="made")
+    assert f"type its name: public/default/{name}" in refused.text
+    assert describe_topic(server, name)[0] == 4
+    console.send(page, "/topic/delete", confirm=f"public/default/{name}")
+    console.get("/topic", 404, name=name)
+    assert name not in AdminClient({"bootstrap.servers": server.kafka}).list_topics().topics
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "reason"),
+    [
+        ({"name": "a/b/c/d/e"}, 400, ""),
+        ({"name": ""}, 400, ""),
+        ({"name": "t", "partitions": "0"}, 400, ""),
+        ({"name": "t", "partitions": "many"}, 400, "partitions is a number"),
+        ({"name": "t", "partitions": "9" * 18}, 400, ""),
+        ({"name": "t", "settings": "retention.ms"}, 400, "a setting is a line"),
+        ({"name": "t", "settings": "retention.ms=soon"}, 400, "retention.ms"),
+        ({"name": "t", "settings": "colour=blue"}, 400, "colour"),
+        ({"name": "nowhere/here/t"}, 404, "there is no namespace"),
+        ({"name": "non-persistent://public/default/t"}, 400, "non-persistent"),
+        ({"name": "t-partition-1"}, 400, "part of another"),
+    ],
+)
+def test_a_topic_that_cannot_be_created_gets_a_page_with_the_reason(
+    console: ConsoleClient, fields: dict[str, str], status: int, reason: str
+):
+    page = console.send(console.get("/topics"), "/topic/create", status, **fields)
+
+    assert "This did not work" in page.text
+    assert reason in page.text
+
+
+def test_a_taken_name_and_fewer_partitions_are_refused(console: ConsoleClient, topic: str):
+    page = console.send(console.get("/topics"), "/topic/create", 409, name=topic)
+    assert "the name is taken" in page.text
+
+    shown = console.get("/topic", name=topic)
+    assert "not more" in console.send(shown, "/topic/partitions", 400, partitions="1").text
+    unknown = console.send(shown, "/topic/setting", 400, key="colour", value="1")
+    assert "colour" in unknown.text
+
+
+def test_users_and_acls_are_made_and_removed(console: ConsoleClient):
+    name = f"user-{uuid.uuid4().hex[:8]}"
+
+    page = console.send(console.get("/users"), "/user/create", name=name, password="a secret of it")
+    assert page.row(name)
+    assert console.send(page, "/user/create", 409, name=name, password="a secret of it")
+    console.send(page, "/user/password", name=name, password="another secret")
+    acl = {"resourceType": "TOPIC", "resourceName": "orders", "operation": "READ"}
+    page = console.send(page, "/acl/add", principal=f"User:{name}", host="", **acl)
+    shown = [row for row in page.rows if f"User:{name}" in row]
+    assert len(shown) == 1
+    assert "READ" in shown[0]
+    refused = console.send(page, "/acl/add", 400, principal="alice", **acl)
+    assert "This did not work" in refused.text
+    page = console.send(page, "/acl/remove")
+    assert not [row for row in page.rows if f"User:{name}" in row]
+
+    console.send(page, "/user/delete", 400, name=name, confirm="other")
+    page = console.send(page, "/user/delete", name=name, confirm=name)
+    assert not [row for row in page.rows if name in row]
+    console.send(page, "/user/delete", 404, name=name, confirm=name)
 
 
 def test_the_figures_of_charts_move_with_the_messages(console: ConsoleClient, topic: str):

@@ -26,10 +26,12 @@ from starlette.types import ASGIApp
 from trilogue.broker import errors as broker_errors
 from trilogue.broker.errors import BrokerError
 from trilogue.gateway.http.console import (
+    access_changes,
     groups,
     messages,
     node,
     subscriptions,
+    topic_changes,
     topics,
     tubemq_groups,
 )
@@ -53,6 +55,9 @@ STATUS: Final[dict[type[Exception], int]] = {
     broker_errors.UnknownTopic: 404,
     broker_errors.UnknownGroup: 404,
     broker_errors.UnknownSubscription: 404,
+    broker_errors.UnknownUser: 404,
+    broker_errors.TopicExists: 409,
+    broker_errors.InUse: 409,
     broker_errors.NotOwner: 421,
     broker_errors.NotServed: 501,
     broker_errors.UnknownMember: 409,
@@ -78,9 +83,18 @@ PAGES: Final[tuple[tuple[str, Handler], ...]] = (
     ("/tubemq-group.json", tubemq_groups.read_figures),
     ("/connections", node.list_connections),
     ("/transactions", node.list_transactions),
-    ("/users", node.list_users),
+    ("/users", access_changes.list_users),
 )
 CHANGES: Final[tuple[tuple[str, Handler], ...]] = (
+    ("/topic/create", topic_changes.create_topic),
+    ("/topic/delete", topic_changes.delete_topic),
+    ("/topic/partitions", topic_changes.grow_topic),
+    ("/topic/setting", topic_changes.alter_topic),
+    ("/user/create", access_changes.create_user),
+    ("/user/password", access_changes.set_password),
+    ("/user/delete", access_changes.delete_user),
+    ("/acl/add", access_changes.add_acl),
+    ("/acl/remove", access_changes.remove_acl),
     ("/produce", messages.produce_message),
     ("/group/reset", groups.reset_group),
     ("/subscription/reset", subscriptions.reset_subscription),

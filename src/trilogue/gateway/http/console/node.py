@@ -1,4 +1,4 @@
-"""The node itself: its figures, connections, transactions, nodes and slots, users and ACLs."""
+"""The node itself: its figures, connections, transactions, nodes and slots."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from trilogue.gateway.http.metrics import Metric
 from trilogue.gateway.steps import next_step
 
 CONNECTIONS_SHOWN: Final = 200  # of one listener
-ROWS_SHOWN: Final = 500
 COUNTERS: Final = {
     "trilogue_messages_total": "Messages appended",
     "trilogue_requests_total": "Requests",
@@ -124,19 +123,3 @@ async def list_transactions(request: ConsoleRequest) -> Page:
     more = after + PAGE_ROWS if len(rows) > after + PAGE_ROWS else 0
     values = {"rows": rows[after : after + PAGE_ROWS], "count": len(rows), "more": more}
     return Page("transactions.html", values)
-
-
-async def list_users(request: ConsoleRequest) -> Page:
-    """Return the users and the ACLs."""
-    request.check(Operation.DESCRIBE, *CLUSTER)
-    administration = request.services.make_administration()
-    users, acls = administration.list_users(), administration.list_acls({})
-    return Page(
-        "users.html",
-        {
-            "users": users[:ROWS_SHOWN],
-            "user_count": len(users),
-            "acls": acls[:ROWS_SHOWN],
-            "acl_count": len(acls),
-        },
-    )

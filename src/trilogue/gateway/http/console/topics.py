@@ -126,6 +126,11 @@ async def show_topic(request: ConsoleRequest) -> Page:
             "is_tubemq_name": is_tubemq_name(topic.name),
             "can_read": request.can(Operation.READ, ResourceKind.TOPIC, topic.name),
             "can_write": request.can(Operation.WRITE, ResourceKind.TOPIC, topic.name),
+            "can_alter": request.can(Operation.ALTER, ResourceKind.TOPIC, topic.name),
+            "can_delete": request.can(Operation.DELETE, ResourceKind.TOPIC, topic.name),
+            "can_set": can_see_settings
+            and request.can(Operation.ALTER_SETTINGS, ResourceKind.TOPIC, topic.name),
+            "setting_names": sorted(key for key, row in TABLE.items() if row.is_effective),
         },
     )
 
