@@ -93,6 +93,17 @@ def find_root(native: bytes) -> FileDescriptorProto:
     return found[name]
 
 
+def list_files(native: bytes) -> list[FileDescriptorProto]:
+    """Return the files of a definition, each after its imports; InvalidSchema."""
+    found = _files(native)
+    for file in list(found.values()):
+        for name in file.dependency:
+            _add_well_known(name, found)
+    if len(found) > FILES_MAX:
+        raise InvalidSchema(f"a Protobuf schema has at most {FILES_MAX} files")
+    return list(_ordered([*found], found))
+
+
 def print_native(native: bytes) -> str:
     """Return the text of the root file of a definition; InvalidSchema."""
     return print_proto(find_root(native))

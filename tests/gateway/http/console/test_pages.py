@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import uuid
 from collections.abc import Iterator
@@ -10,6 +11,11 @@ import pulsar
 import pytest
 from confluent_kafka import Consumer, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from google.protobuf import timestamp_pb2
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
 
 from tests.gateway.http.console.page import ConsoleClient
 from tests.server import Server, start_server
@@ -124,6 +130,56 @@ def test_a_message_of_a_pulsar_producer_is_decoded_by_its_schema(
     again = client.subscribe(topic, "analytics", schema=schema)
     assert again.receive(10_000).value().value == 0
     client.close()
+
+
+PROTO = """
+syntax = "proto3";
+package shop;
+import "google/protobuf/timestamp.proto";
+message Basket { repeated Order orders = 1; }
+message Order {
+  int32 number = 1;
+  google.protobuf.Timestamp at = 2;
+  message Line { string item = 1; }
+}
+"""
+
+
+def test_messages_of_protobuf_are_decoded_by_the_schema_of_the_registry(
+    server: Server, console: ConsoleClient
+):
+    topic = f"baskets-{uuid.uuid4().hex[:8]}"
+    with SchemaRegistryClient({"url": f"{server.http}/schema-registry"}) as registry:
+        schema_id = registry.register_schema(f"{topic}-value", Schema(PROTO, "PROTOBUF"))
+        descriptor = registry.get_schema(schema_id, fmt="serialized").schema_str
+    file = FileDescriptorProto.FromString(base64.b64decode(descriptor))
+    pool = DescriptorPool()
+    pool.AddSerializedFile(timestamp_pb2.DESCRIPTOR.serialized_pb)
+    pool.Add(file)
+    basket = GetMessageClass(pool.FindMessageTypeByName("shop.Basket"))()
+    basket.orders.add(number=5).at.FromJsonString("2026-01-31T12:00:00Z")
+    line = GetMessageClass(pool.FindMessageTypeByName("shop.Order.Line"))(item="lamp")
+    frame = b"\0" + schema_id.to_bytes(4)
+    payloads = {
+        "alone": basket.SerializeToString(),
+        "framed": frame + b"\0" + basket.SerializeToString(),
+        "nested": frame + b"\x04\x02\x00" + line.SerializeToString(),  # 2 numbers: 1, 0
+        "unknown": frame + b"\x02\x7e" + basket.SerializeToString(),
+        "broken": b"\xff\xff\xff",
+    }
+    producer = Producer({"bootstrap.servers": server.kafka})
+    for key, payload in payloads.items():
+        producer.produce(topic, payload, key)
+    producer.flush()
+
+    rows = {row[2]: row[3] for row in console.get("/messages", name=topic).rows[1:]}
+    for key in ("alone", "framed"):
+        assert rows[key].startswith("Protobuf, schema 0")
+        assert '"number": 5' in rows[key]
+        assert '"at": "2026-01-31T12:00:00Z"' in rows[key]
+    assert '"item": "lamp"' in rows["nested"]
+    for key in ("unknown", "broken"):
+        assert not rows[key].startswith("Protobuf")
 
 
 def test_a_group_that_lags_is_found_and_reset(server: Server, console: ConsoleClient, topic: str):

@@ -10,18 +10,23 @@ import io
 import json
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import avro.errors
 import avro.io
 import avro.schema
 
+from trilogue.broker.errors import InvalidSchema
 from trilogue.broker.schemas.version_rows import NumberedSchema, Schema
+
+if TYPE_CHECKING:  # few topics have Protobuf
+    from trilogue.gateway.http.console.protobuf_text import ProtobufReader
 
 VALUES_MAX: Final = 20_000  # that the payloads of one page are decoded to
 TEXT_SHOWN: Final = 20_000  # characters of one payload
 BYTES_SHOWN: Final = 1_024  # of a payload that is no text
-AVRO: Final = "AVRO"
+AVRO, PROTOBUF_NATIVE = "AVRO", "PROTOBUF_NATIVE"
+PROTOBUF_BYTES_MAX: Final = 128 << 10  # of the payloads of a page; a value has a byte or more
 NUMBERS: Final = {
     "INT8": struct.Struct(">b"),
     "INT16": struct.Struct(">h"),
@@ -45,6 +50,8 @@ class PayloadDecoder:
         self._newest = schemas[-1][0] if schemas else -1
         self._readers: dict[int, _BoundedReader | None] = {}
         self._values_left = VALUES_MAX
+        self._protobuf_readers: dict[int, ProtobufReader | None] = {}
+        self._protobuf_bytes_left = PROTOBUF_BYTES_MAX
 
     def decode(self, payload: bytes | None, version: int = -1) -> tuple[str, str]:
         """Return what a payload was decoded as, and its text; -1: by the newest schema."""
@@ -57,6 +64,10 @@ class PayloadDecoder:
             text = self._decode_avro(payload, version, schema)
             if text is not None:
                 return f"Avro, schema {version}", text
+        if schema is not None and kind == PROTOBUF_NATIVE:
+            text = self._decode_protobuf(payload, version, schema)
+            if text is not None:
+                return f"Protobuf, schema {version}", text
         number = NUMBERS.get(kind)
         if number is not None and len(payload) == number.size:
             return kind.lower(), str(number.unpack(payload)[0])
@@ -72,6 +83,22 @@ class PayloadDecoder:
             reader = self._readers[version]
             return None if reader is None else _format_json(reader.decode(payload))
         except (avro.errors.AvroException, TooManyValuesError, *_BAD_PAYLOAD):
+            return None
+
+    def _decode_protobuf(self, payload: bytes, version: int, schema: Schema) -> str | None:
+        """Return a Protobuf message as JSON; None where the payload is none of this schema."""
+        from trilogue.gateway.http.console.protobuf_text import BAD_PAYLOAD, ProtobufReader
+
+        self._protobuf_bytes_left -= len(payload)
+        if self._protobuf_bytes_left < 0:
+            return None
+        try:
+            if version not in self._protobuf_readers:
+                self._protobuf_readers[version] = None
+                self._protobuf_readers[version] = ProtobufReader(schema.data)
+            reader = self._protobuf_readers[version]
+            return None if reader is None else _format_json(reader.decode(payload))
+        except (InvalidSchema, *BAD_PAYLOAD):
             return None
 
     def _count_value(self) -> None:
