@@ -97,6 +97,47 @@ def drain(
     _request(data, cluster, {"drain": node}, timeout)
 
 
+@app.command()
+def rebalance(
+    *,
+    data: DirectoryOption = None,
+    cluster: DatabaseOption = "",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the moves and the loads, and move nothing.")
+    ] = False,
+    tolerance: Annotated[
+        int,
+        typer.Option(
+            metavar="PERCENT",
+            min=1,
+            max=100,
+            help="How far the load of a node may be from its share.",
+        ),
+    ] = 20,
+    timeout: TimeoutOption = MOVE_TIMEOUT,
+) -> None:
+    """Spread slots by load over all living nodes while all serve; few slots move."""
+    content: dict[str, Any] = {"rebalance": tolerance / 100}
+    if not dry_run:
+        _request(data, cluster, content, timeout)
+        return
+    from trilogue.cli.tables import print_table
+    from trilogue.node.supervisor.control import ControlError
+
+    if not cluster:
+        exit_with_error("--dry-run needs --cluster URL", USAGE_ERROR)
+    try:
+        planned = _request_move(cluster, content | {"dry_run": True}, timeout)
+    except ControlError as error:
+        exit_with_error(str(error), FAILED)
+    print_table(planned["nodes"], ("node", "slots", "load", "slots_after", "load_after"))
+    for node_id in planned["silent"]:
+        typer.echo(f"node {node_id} is silent: it keeps its slots and gets none")
+    for slot, node_id in planned["slots"].items():
+        typer.echo(f"slot {slot}: node {node_id}")
+    typer.echo(f"{len(planned['slots'])} would move")
+
+
 def _request(data: Path | None, url: str, content: dict[str, Any], timeout_s: float) -> None:
     from trilogue.node.supervisor.control import ControlError, send_request
 

@@ -16,6 +16,8 @@ import msgspec
 from trilogue.meta.postgres_connection import Connection
 
 RELEASED: Final = -1  # of renewals: the node has ended in order
+SPREAD: Final = -2  # another node has spread its slots; one that it still gets is to be spread, too
+RECOVERY_HOME: Final = b"recovery"  # the beginning of a name; others are random
 SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS node_leases (
     node_id BIGINT PRIMARY KEY, epoch BIGINT NOT NULL, renewals BIGINT NOT NULL, home BYTEA NOT NULL
@@ -29,8 +31,9 @@ RENEW: Final = """
 UPDATE node_leases SET renewals = renewals + 1 WHERE node_id = $1 AND epoch = $2
 """
 RELEASE: Final = """
-UPDATE node_leases SET renewals = -1 WHERE node_id = $1 AND epoch = $2
+UPDATE node_leases SET renewals = $3 WHERE node_id = $1 AND epoch = $2
 """
+LOCK: Final = "SELECT renewals FROM node_leases WHERE node_id = $1 FOR UPDATE"
 READ: Final = "SELECT node_id, epoch, renewals, home FROM node_leases"
 
 
@@ -41,6 +44,11 @@ class Lease(msgspec.Struct, frozen=True):
     epoch: int
     renewals: int
     home: bytes  # of the directory of its process
+
+    @property
+    def is_recovery(self) -> bool:
+        """Whether the process serves no client: it spreads the slots of a dead node."""
+        return self.home.startswith(RECOVERY_HOME)
 
 
 async def begin(connection: Connection, node_id: int, epoch: int, home: bytes) -> None:
@@ -53,9 +61,17 @@ async def renew(connection: Connection, node_id: int, epoch: int) -> bool:
     return await connection.execute(RENEW, node_id, epoch) == "UPDATE 1"
 
 
-async def release(connection: Connection, node_id: int, epoch: int) -> None:
-    """Give a lease up: nobody has to wait until it runs out."""
-    await connection.execute(RELEASE, node_id, epoch)
+async def lock_renewals(connection: Connection, node_id: int) -> int | None:
+    """Return how often a node has renewed its lease, locked; None before its first start."""
+    count: int | None = await connection.fetchval(LOCK, node_id)
+    return count
+
+
+async def release(
+    connection: Connection, node_id: int, epoch: int, renewals: int = RELEASED
+) -> None:
+    """Give a lease up, as RELEASED or SPREAD: nobody has to wait until it runs out."""
+    await connection.execute(RELEASE, node_id, epoch, renewals)
 
 
 async def read_leases(connection: Connection) -> list[Lease]:
@@ -77,18 +93,21 @@ class LeaseWatch:
         """Forget everything: PostgreSQL was away, so nodes could not renew their leases."""
         self._seen.clear()
 
-    def over(self, leases: list[Lease], home: bytes) -> list[Lease]:
+    def over(self, leases: list[Lease], home: bytes, asked_s: float | None = None) -> list[Lease]:
         """Return the leases that are over, given what was read now.
 
-        That of the watcher's own directory is over, since one process works on a directory.
+        `asked_s` is the time before the query: a process that stood still since then has old
+        rows, and they say nothing about the time after. The lease of the watcher's own directory
+        is over, since one process works on a directory.
         """
         now, found = self._monotonic(), []
+        asked_s = now if asked_s is None else asked_s
         for lease in leases:
             epoch, renewals, since = self._seen.get(lease.node_id, (0, 0, now))
             if (epoch, renewals) != (lease.epoch, lease.renewals):
                 self._seen[lease.node_id] = (lease.epoch, lease.renewals, now)
                 since = now
-            is_released = lease.renewals == RELEASED
-            if is_released or lease.home == home or now - since > self._lease_s:
+            is_released = lease.renewals in {RELEASED, SPREAD}
+            if is_released or lease.home == home or asked_s - since > self._lease_s:
                 found.append(lease)
         return found

@@ -99,6 +99,7 @@ class PostgresMeta(QueuedMeta):
         owners: Sequence[int] = (),
         new_cluster_id: Callable[[], bytes] = lambda: os.urandom(16),
         after_epoch: int | None = None,
+        after_renewals: int | None = None,
         on_failed: OnFailed | None = None,
     ) -> PostgresMeta:
         """Open the cluster of a database, take the next epoch of the node and blocks of ids.
@@ -107,11 +108,14 @@ class PostgresMeta(QueuedMeta):
         `cluster_id` is that of the folder; None for a new folder, and only then a cluster is
         created in an empty database, with a slot for each of `owners` (one of this node if there
         are none). With `after_epoch` the node's journal is in PostgreSQL and this process begins
-        the next epoch of it (shared_journal.py), from any folder. Raises Fenced, StorageFailed,
+        the next epoch of it (shared_journal.py), from any folder, if the count of its lease is
+        still `after_renewals`. Raises Fenced, StorageFailed,
         CorruptLog, NewerFormat, WrongCluster.
         """
         owners = owners or (node_id,)
-        opening = Opening(node_id, home, cluster_id, owners, new_cluster_id, after_epoch)
+        opening = Opening(
+            node_id, home, cluster_id, owners, new_cluster_id, after_epoch, after_renewals
+        )
         with BlockingConnection(url) as connection:
             made, number = connection.run(opening.begin)
         meta = cls(url, made.state, on_failed, number=number)

@@ -40,6 +40,7 @@ class Opening(msgspec.Struct, frozen=True):
     owners: Sequence[int]
     new_cluster_id: Callable[[], bytes]
     after_epoch: int | None = None  # with ack=shared: the epoch of its windows that is over
+    after_renewals: int | None = None  # and the count of its lease, unless it is this process's own
 
     async def begin(self, connection: Connection) -> tuple[StateChange, int]:
         """Return the durable state with the node's new epoch, and the number of the change."""
@@ -56,7 +57,11 @@ class Opening(msgspec.Struct, frozen=True):
         await self._check_journal(connection)
         if self.after_epoch is not None:
             await SharedJournal.open(
-                connection, self.node_id, after_epoch=self.after_epoch, home=self.home
+                connection,
+                self.node_id,
+                after_epoch=self.after_epoch,
+                after_renewals=self.after_renewals,
+                home=self.home,
             )
         async with connection.transaction(isolation="read_committed"):
             found = await connection.fetchval(LOCK_CLUSTER)

@@ -31,7 +31,7 @@ from zlib import crc32
 import msgspec
 
 from trilogue.log.errors import CorruptLog, StorageFailed
-from trilogue.meta import leases, slot_moves
+from trilogue.meta import leases, slot_loads, slot_moves
 from trilogue.meta.errors import Fenced, InvalidChange
 from trilogue.meta.postgres_connection import Connection
 
@@ -110,12 +110,15 @@ class SharedJournal:
         node_id: int,
         *,
         after_epoch: int | None = None,
+        after_renewals: int | None = None,
         home: bytes = b"",
     ) -> SharedJournal:
         """Begin the next epoch of a node, with empty tables.
 
         With `after_epoch` it must be the one that is over (0: there was none); Fenced if another
-        process has begun the next one. `home` names the directory of the process.
+        process has begun the next one, or if the node's lease was renewed since it was read
+        (`after_renewals`): the caller may have stood still since then. `home` names the directory
+        of the process.
         """
         async with connection.transaction(isolation="read_committed"):
             if after_epoch is not None and not await _raise_epoch(connection, node_id, after_epoch):
@@ -128,6 +131,10 @@ class SharedJournal:
                     "DO UPDATE SET epoch = shared_journals.epoch + 1 RETURNING epoch",
                     node_id,
                 )
+            if after_renewals is not None:
+                renewals = await leases.lock_renewals(connection, node_id)
+                if renewals not in {None, after_renewals}:
+                    raise Fenced(f"node {node_id} has renewed its lease")
             for half in HALVES:
                 await connection.execute(WINDOWS.format(table=table_of(node_id, epoch, half)))
             await leases.begin(connection, node_id, epoch, home)
@@ -228,6 +235,7 @@ async def prepare(connection: Connection) -> None:
     await connection.execute(SCHEMA)
     await connection.execute(leases.SCHEMA)
     await connection.execute(slot_moves.SCHEMA)
+    await connection.execute(slot_loads.SCHEMA)
 
 
 async def epochs_of(connection: Connection, node_id: int, before: int) -> list[int]:

@@ -98,8 +98,14 @@ def test_slots_of_a_dead_node_are_served_by_the_living(cluster: SharedCluster):
     assert sender.failed == []
     assert set(owners(cluster)) == {2, 3}
     again = cluster.start(1, "another machine")
-    moved = move(cluster, "move", "0", "1", "--to", "1")
+    planned = move(cluster, "rebalance", "--dry-run")
+    assert planned.returncode == 0, planned.stderr
+    assert set(owners(cluster)) == {2, 3}, "nothing has moved"
+    moved = move(cluster, "rebalance")
     assert moved.returncode == 0, moved.stderr
+    count = owners(cluster).count(1)
+    assert count > 0
+    assert f"{count} would move" in planned.stdout
     sender.send(300)
     found = consume(again, "readers", "orders", len(sender.sent))
     assert sorted(found) == sorted(sender.sent)

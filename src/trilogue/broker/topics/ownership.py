@@ -63,6 +63,14 @@ class Ownership:
         owned = (each for each in self._state.slots if self._state.owns(each))
         return [each for each in owned if not self.owns_slot(each)]
 
+    def slot_owners(self) -> dict[int, int]:
+        """Return the owner of each slot."""
+        return {slot: row.node_id for slot, row in self._state.slots.items()}
+
+    def served_slots(self) -> list[int]:
+        """Return the slots that this node serves."""
+        return [each for each in self._state.slots if self.owns_slot(each)]
+
     @property
     def node_id(self) -> int:
         """The id of this node."""

@@ -51,6 +51,11 @@ def open_folder(fs: FileSystem, directory: DataDirectory) -> ClusterFolder:
     return folder
 
 
+def make_folder(data: Path, home: bytes) -> None:
+    """Make an empty directory one of a cluster, with a name of 16 bytes. OSError."""
+    (data / CLUSTER_FILE).write_bytes(ClusterFolder(home).encode())
+
+
 def read_folder(data: Path) -> ClusterFolder | None:
     """Return what a data directory belongs to; None if it is of no cluster. CorruptLog, OSError."""
     path = data / CLUSTER_FILE

@@ -23,6 +23,7 @@ from msgspec.structs import replace
 
 from trilogue.log.errors import LogError
 from trilogue.meta.errors import MetaError
+from trilogue.meta.leases import SPREAD
 from trilogue.meta.operations import GiveSlots
 from trilogue.node.storage import NodePlace, Storage
 
@@ -89,6 +90,7 @@ class HandOver:
             self.is_done = True
             if storage.shared is not None and not self.wanted.is_set():
                 storage.shared.keeps_lease = False  # the end of a recovery: nothing is left to do
+                storage.shared.released_as = SPREAD
             log.info("slots.given", extra={"slots": self.owners})
 
 
@@ -98,7 +100,7 @@ def place_again(place: NodePlace, storage: Storage) -> NodePlace:
     assert cluster is not None
     assert cluster.shared is not None
     assert storage.shared is not None
-    shared = replace(cluster.shared, after_epoch=storage.shared.epoch)
+    shared = replace(cluster.shared, after_epoch=storage.shared.epoch, after_renewals=None)
     return replace(place, cluster=replace(cluster, shared=shared))
 
 

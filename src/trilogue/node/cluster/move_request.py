@@ -1,4 +1,4 @@
-"""Moves slots of a cluster for `trilogue nodes move` and `drain`: writes what is wanted, and waits.
+"""Moves slots of a cluster for `trilogue nodes move|drain|rebalance`: writes rows, and waits.
 
 The database is the only thing that all nodes reach, and it is the right of who may connect to it.
 """
@@ -16,8 +16,9 @@ import asyncpg
 from trilogue.log.errors import LogError
 from trilogue.meta import slot_moves
 from trilogue.meta.postgres_connection import Connection, connect
+from trilogue.node.cluster.rebalance import plan_cluster
 from trilogue.node.supervisor.control import ControlError
-from trilogue.node.supervisor.slot_moves import parse_move
+from trilogue.node.supervisor.slot_plans import parse_move
 
 LOOK_S: Final = 0.05
 
@@ -47,7 +48,13 @@ async def _move(connection: Connection, content: Mapping[str, Any]) -> dict[str,
     known = await slot_moves.read_owners(connection)
     if known is None:
         raise ControlError("the database has no cluster with ack=shared: others do not move slots")
-    wanted = parse_move(content, known.owners, known.node_ids)
+    if "rebalance" in content:
+        plan = await plan_cluster(connection, known, float(content["rebalance"]))
+        if content.get("dry_run"):
+            return {"slots": plan.moves, "nodes": plan.describe(), "silent": plan.silent}
+        wanted = plan.moves
+    else:
+        wanted = parse_move(content, known.owners, known.node_ids)
     for slot in wanted:
         if known.owners[slot] not in known.node_ids:
             owner = known.owners[slot]

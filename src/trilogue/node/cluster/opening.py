@@ -37,6 +37,7 @@ def open_cluster_meta(
         cluster_id=folder.cluster_id,
         owners=cluster.owners,
         after_epoch=None if cluster.shared is None else cluster.shared.after_epoch,
+        after_renewals=None if cluster.shared is None else cluster.shared.after_renewals,
         on_failed=on_failed,
     )
     try:

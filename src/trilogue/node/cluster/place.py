@@ -12,6 +12,7 @@ class SharedPlace(msgspec.Struct, frozen=True):
     is_standby: bool = False  # it serves as any node whose lease is over
     spread_after_s: float | None = None  # after a lease is over; None: slots wait for their node
     after_epoch: int = 0  # the epoch of the node that is over; 0 = there was none
+    after_renewals: int | None = None  # of its lease; None: it is this process's own
 
 
 class ClusterPlace(msgspec.Struct, frozen=True):

@@ -64,6 +64,7 @@ class SharedCommitter:
         self.node_id, self.epoch = node_id, epoch
         self.lease_ends_s = monotonic() + lease_s
         self.keeps_lease = False  # at the end: this process starts as the node again
+        self.released_as = leases.RELEASED
         self._scheduler = scheduler
         self._url = url
         self._lease_s = lease_s
@@ -170,7 +171,9 @@ class SharedCommitter:
         journal = self._journal
         if self._lease_connection is not None and not self.keeps_lease:
             with contextlib.suppress(Exception):
-                await leases.release(self._lease_connection, self.node_id, self.epoch)
+                await leases.release(
+                    self._lease_connection, self.node_id, self.epoch, self.released_as
+                )
         for each in (self._lease_connection, None if journal is None else journal.connection):
             if each is not None:
                 with contextlib.suppress(Exception):

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import shutil
 from pathlib import Path
 from typing import Final
@@ -22,11 +23,13 @@ from typing import Final
 import msgspec
 
 from trilogue.meta.errors import Fenced
+from trilogue.meta.leases import RECOVERY_HOME
+from trilogue.node.cluster.folder import make_folder
 from trilogue.node.errors import StartError
 from trilogue.node.logs import start_logging
 from trilogue.node.settings.table import ALL_LISTENERS, Settings
 from trilogue.node.storage import NodePlace
-from trilogue.node.supervisor.slot_moves import spread_over
+from trilogue.node.supervisor.slot_plans import spread_over
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +55,7 @@ def recover_slots(job: SlotRecovery) -> dict[int, int]:
     folder = Path(job.settings.text("data")) / FOLDER
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o700)
+    make_folder(folder, RECOVERY_HOME + os.urandom(16 - len(RECOVERY_HOME)))
     start_logging(level=job.settings.text("log.level"), form=job.settings.text("log.format"))
     try:
         return asyncio.run(_recover(job, folder))

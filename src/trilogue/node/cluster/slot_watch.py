@@ -17,18 +17,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
 from trilogue.log.errors import LogError
-from trilogue.meta import slot_moves
-from trilogue.meta.leases import RELEASED, Lease, LeaseWatch, read_leases
+from trilogue.meta import slot_loads, slot_moves
+from trilogue.meta.leases import Lease, read_leases
 from trilogue.meta.postgres_connection import Connection, connect, may_pass
 from trilogue.node.background.helper import Helper, HelperDiedError
 from trilogue.node.background.helper_process import JobFailedError
+from trilogue.node.cluster.control_plane import ClusterView, ControlPlane, slots_to_give
 from trilogue.node.cluster.place import ClusterPlace, SharedPlace
+from trilogue.node.cluster.slot_rates import SlotRates
 from trilogue.node.cluster.slot_recovery import SlotRecovery, recover_slots
 from trilogue.node.errors import StartError
 from trilogue.node.storage import NodePlace
@@ -41,7 +43,6 @@ log = logging.getLogger(__name__)
 
 LOOK_S: Final = 0.25
 FLUSH_LIMIT_S: Final = 60.0  # object storage may be away: then slots stay where they are
-NO_HOME: Final = b"-"  # of LeaseWatch: no directory makes a lease one that is over
 
 
 class SlotWatch:
@@ -51,8 +52,11 @@ class SlotWatch:
         self._node = node
         self._cluster = cluster
         self._shared = shared
-        self._alive = LeaseWatch(shared.lease_s, time.monotonic)
-        self._dead = LeaseWatch(shared.lease_s + (shared.spread_after_s or 0), time.monotonic)
+        self._plane = ControlPlane(
+            self._ownership.node_id, shared.lease_s, shared.spread_after_s, time.monotonic
+        )
+        self._alive: frozenset[int] = frozenset()
+        self._rates = SlotRates(node.storage.broker.cluster, time.monotonic)
         self._recovery: asyncio.Task[None] | None = None
         self._connection: Connection | None = None
         self._prepared: dict[int, int] = {}  # moves to this node that it has flushed for
@@ -75,8 +79,7 @@ class SlotWatch:
                     raise
                 log.debug("slots.not_watched", extra={"reason": repr(error)})
                 self._disconnect()
-                self._alive.reset()
-                self._dead.reset()
+                self._plane.reset()
             await asyncio.sleep(LOOK_S)
 
     def _close(self) -> None:
@@ -95,71 +98,56 @@ class SlotWatch:
         return self._node.storage.broker.cluster.ownership
 
     async def _look(self, connection: Connection) -> None:
-        self._node.hand_over.follow(self._ownership)
+        ownership = self._ownership
+        self._node.hand_over.follow(ownership)
+        asked_s = time.monotonic()
         moves = await slot_moves.read_moves(connection)
         leases = await read_leases(connection)
-        over = self._alive.over(leases, NO_HOME)
-        alive = {each.node_id for each in leases if each not in over}
-        self._recover_dead(leases, alive)
-        await self._finish_moves(connection, moves)
-        if given := self._given(moves, alive):
-            await self._give(connection, given, alive)
-        elif moves:
-            await self._prepare(moves)
+        view = ClusterView(
+            asked_s, leases, moves, ownership.slot_owners(), ownership.served_slots()
+        )
+        decision = self._plane.decide(view)
+        self._alive = decision.alive
+        if decision.dead is not None and self._is_idle:
+            self._begin_recovery(decision.dead)
+        if decision.finished:
+            await slot_moves.remove_moves(connection, decision.finished)
+        if self._rates.is_due and (rates := await self._rates.read()):
+            await slot_loads.write_loads(connection, rates)
+        if decision.given:
+            await self._give(connection, decision.given)
+        elif decision.awaited:
+            await self._prepare(decision.awaited)
 
-    def _given(self, moves: Mapping[int, int], alive: Collection[int]) -> dict[int, int]:
-        """Return the slots of this node that are to move, to nodes that are alive."""
-        owned, node_id = self._ownership.owns_slot, self._ownership.node_id
-        return {
-            slot: to for slot, to in moves.items() if to != node_id and to in alive and owned(slot)
-        }
-
-    async def _finish_moves(self, connection: Connection, moves: Mapping[int, int]) -> None:
-        """Remove the moves to this node that are done."""
-        ownership = self._ownership
-        done = [
-            (slot, to)
-            for slot, to in moves.items()
-            if to == ownership.node_id and ownership.owns_slot(slot)
-        ]
-        if done:
-            await slot_moves.remove_moves(connection, done)
-
-    async def _prepare(self, moves: Mapping[int, int]) -> None:
+    async def _prepare(self, awaited: dict[int, int]) -> None:
         """Flush before slots come: the start that follows has less to read and to flush."""
-        to_this = {slot: to for slot, to in moves.items() if to == self._ownership.node_id}
-        if to_this and to_this != self._prepared:
-            self._prepared = to_this
+        if awaited != self._prepared:
+            self._prepared = awaited
             await self._flush()
 
-    async def _give(
-        self, connection: Connection, given: Mapping[int, int], alive: Collection[int]
-    ) -> None:
+    async def _give(self, connection: Connection, given: Mapping[int, int]) -> None:
         if not await self._flush():
             return
         moves = await slot_moves.read_moves(connection)  # some may not be wanted any more
-        still = {slot: to for slot, to in self._given(moves, alive).items() if slot in given}
+        served = self._ownership.served_slots()
+        now = slots_to_give(self._ownership.node_id, moves, served, self._alive)
+        still = {slot: to for slot, to in now.items() if slot in given}
         if still and not self._node.failed.is_set():
             log.info("slots.moving", extra={"slots": still})
             self._node.hand_over.request(still)
 
     # -- dead nodes
 
-    def _recover_dead(self, leases: list[Lease], alive: Collection[int]) -> None:
-        """Begin to give the slots of a dead node away, if this is the node to do it."""
-        dead = self._dead.over(leases, NO_HOME)
-        if self._shared.spread_after_s is None or not self._is_idle:
-            return
-        owners = self._ownership.slots_by_node()
-        found = [
-            each for each in dead if each.renewals != RELEASED and owners.get(each.node_id)
-        ]  # one that was stopped in order keeps its slots
-        if not found or self._ownership.node_id != min(alive, default=0):
-            return
-        lease = min(found, key=lambda each: each.node_id)
-        shared = replace(self._shared, is_standby=False, after_epoch=lease.epoch)
+    def _begin_recovery(self, lease: Lease) -> None:
+        """Begin to give the slots of a dead node away."""
+        shared = replace(
+            self._shared,
+            is_standby=False,
+            after_epoch=lease.epoch,
+            after_renewals=lease.renewals,
+        )
         place = NodePlace(lease.node_id, cluster=replace(self._cluster, shared=shared))
-        job = SlotRecovery(self._node.settings, place, tuple(sorted(alive)))
+        job = SlotRecovery(self._node.settings, place, tuple(sorted(self._alive)))
         self._recovery = asyncio.create_task(self._recover(job))
 
     @property

@@ -46,6 +46,7 @@ async def wait_for_lease(place: NodePlace, data: Path, stop: asyncio.Event) -> N
         while not stop.is_set():
             try:
                 connection = connection or await connect(cluster.url)
+                asked_s = time.monotonic()
                 leases = await read_leases(connection)
             except Exception as error:
                 if not is_waiting or not may_pass(error):
@@ -54,9 +55,9 @@ async def wait_for_lease(place: NodePlace, data: Path, stop: asyncio.Event) -> N
                 connection = None
                 await _pause(stop, RECONNECT_S)
                 continue
-            found = choose_lease(place, leases, watch.over(leases, home))
+            found = choose_lease(place, leases, watch.over(leases, home, asked_s))
             if found is not None:
-                taken = replace(shared, after_epoch=found.epoch)
+                taken = replace(shared, after_epoch=found.epoch, after_renewals=found.renewals)
                 return replace(place, node_id=found.node_id, cluster=replace(cluster, shared=taken))
             if not is_waiting:
                 is_waiting = True

@@ -15,12 +15,11 @@ from __future__ import annotations
 import logging
 import signal
 import time
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum, auto
-from typing import Any, Final
+from typing import Final
 
-from trilogue.node.supervisor.control import ControlError, ControlRequest
+from trilogue.node.supervisor.control import ControlRequest
 from trilogue.node.supervisor.node_process import NodeProcess
 
 log = logging.getLogger(__name__)
@@ -113,42 +112,3 @@ class SlotMove:
     def abandon(self) -> None:
         """Respond that the supervisor ends."""
         self._request.respond(error="the server stops")
-
-
-def parse_move(
-    content: Mapping[str, Any], owners: Sequence[int], node_ids: Sequence[int]
-) -> dict[int, int]:
-    """Return the slots that a request moves, with their new owners; ControlError."""
-    try:
-        if "drain" in content:
-            node_id = int(content["drain"])
-            _check_node(node_id, node_ids)
-            return spread_over(owners, node_id, [each for each in node_ids if each != node_id])
-        wanted = {int(slot): int(node_id) for slot, node_id in content["move"].items()}
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ControlError("not a request") from error
-    for slot, node_id in wanted.items():
-        if not 0 <= slot < len(owners):
-            raise ControlError(f"there is no slot {slot}: they are 0 to {len(owners) - 1}")
-        _check_node(node_id, node_ids)
-    return {slot: node_id for slot, node_id in wanted.items() if owners[slot] != node_id}
-
-
-def _check_node(node_id: int, node_ids: Sequence[int]) -> None:
-    if node_id not in node_ids:
-        known = ", ".join(map(str, node_ids))
-        raise ControlError(f"there is no node {node_id}: they are {known}")
-
-
-def spread_over(owners: Sequence[int], node_id: int, others: Collection[int]) -> dict[int, int]:
-    """Give each slot of a node to the one of the others that has the fewest."""
-    if not others:
-        raise ControlError(f"node {node_id} is the only one")
-    counts = Counter(dict.fromkeys(others, 0))
-    counts.update(owner for owner in owners if owner in counts)
-    wanted = {}
-    for slot, owner in enumerate(owners):
-        if owner == node_id:
-            wanted[slot] = min(counts, key=lambda each: (counts[each], each))
-            counts[wanted[slot]] += 1
-    return wanted

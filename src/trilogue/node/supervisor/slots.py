@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -22,6 +21,7 @@ from trilogue.meta.operations import AssignSlots, Op
 from trilogue.meta.sqlite import SqliteMeta
 from trilogue.meta.state import MetaState
 from trilogue.node.settings.table import Settings
+from trilogue.node.supervisor.slot_plans import spread_slots
 
 META = "meta.sqlite"
 
@@ -32,34 +32,6 @@ class SlotPlan(msgspec.Struct, frozen=True):
     owners: tuple[int, ...]
     former_owners: tuple[int, ...]  # whose journals have to be in segments first
     orphans_below: int  # segments with lower ids that meta does not know belong to no node
-
-
-def spread_slots(owners: Sequence[int], node_ids: Sequence[int]) -> tuple[int, ...]:
-    """Return owners among these nodes: their numbers differ by one at most, and few slots move.
-
-    Slots that are neighbours go to different nodes, since a topic's partitions are neighbours.
-    """
-    held: dict[int, list[int]] = {node_id: [] for node_id in node_ids}
-    for slot, owner in enumerate(owners):
-        if owner in held:
-            held[owner].append(slot)
-    least, more = divmod(len(owners), len(node_ids))
-    by_size = sorted(node_ids, key=lambda each: (-len(held[each]), each))
-    room = {node_id: least + (rank < more) for rank, node_id in enumerate(by_size)}
-    spread: dict[int, int] = {}
-    for node_id, slots in held.items():
-        kept = min(room[node_id], len(slots))
-        spread |= {slots[at * len(slots) // kept]: node_id for at in range(kept)}
-        room[node_id] -= kept
-    free = deque(node_id for node_id in node_ids if room[node_id])
-    for slot in range(len(owners)):
-        if slot in spread:
-            continue
-        node_id = spread[slot] = free.popleft()
-        room[node_id] -= 1
-        if room[node_id]:
-            free.append(node_id)
-    return tuple(spread[slot] for slot in range(len(owners)))
 
 
 def needs_supervisor(settings: Settings) -> bool:

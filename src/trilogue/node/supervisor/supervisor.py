@@ -38,7 +38,8 @@ from trilogue.node.storage import NodePlace, start_errors
 from trilogue.node.supervisor.control import ControlError, ControlRequest, ControlSocket
 from trilogue.node.supervisor.node_process import NodeLink, NodeProcess
 from trilogue.node.supervisor.node_settings import check_ports, node_settings
-from trilogue.node.supervisor.slot_moves import SlotMove, parse_move
+from trilogue.node.supervisor.slot_moves import SlotMove
+from trilogue.node.supervisor.slot_plans import parse_move
 from trilogue.node.supervisor.slots import assign_slots, move_slots, owners_of_slots, plan_slots
 
 log = logging.getLogger(__name__)

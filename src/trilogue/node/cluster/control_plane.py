@@ -1,0 +1,99 @@
+"""What a node of a cluster with `ack=shared` does about slots and other nodes: decisions only.
+
+```
+ ClusterView, as it was read ──► ControlPlane.decide() ──► Decision, for SlotWatch to carry out
+```
+
+No I/O, and the clock is an argument, so a simulation plays thousands of failures. A wrong decision
+costs an attempt: an owner changes only in a transaction that its former owner's epoch fences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+import msgspec
+
+from trilogue.meta.leases import RELEASED, Lease, LeaseWatch
+
+NO_HOME = b"-"  # of LeaseWatch: no directory makes a lease one that is over
+
+
+class ClusterView(msgspec.Struct, frozen=True):
+    """What a node sees at one look."""
+
+    asked_s: float  # when the first query was sent, by this process's clock
+    leases: Sequence[Lease]
+    moves: Mapping[int, int]  # slot -> its next owner, as somebody wants it
+    owners: Mapping[int, int]  # slot -> its owner
+    served: Collection[int]  # slots that this node serves
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """What a node does now."""
+
+    alive: frozenset[int]
+    finished: list[tuple[int, int]]  # moves to remove: slots, and this node
+    given: dict[int, int]  # slots that this node hands over, after a flush
+    awaited: dict[int, int]  # moves to this node, for which it may flush beforehand
+    dead: Lease | None  # of the node whose slots this node spreads
+
+
+class ControlPlane:
+    """What one node has seen of the leases of all."""
+
+    def __init__(
+        self,
+        node_id: int,
+        lease_s: float,
+        spread_after_s: float | None,
+        monotonic: Callable[[], float],
+    ) -> None:
+        """With `spread_after_s` None the slots of dead nodes wait for their node."""
+        self.node_id = node_id
+        self._spreads = spread_after_s is not None
+        self._alive = LeaseWatch(lease_s, monotonic)
+        self._dead = LeaseWatch(lease_s + (spread_after_s or 0), monotonic)
+
+    def reset(self) -> None:
+        """Forget what was seen: PostgreSQL was away, so nodes could not renew their leases."""
+        self._alive.reset()
+        self._dead.reset()
+
+    def decide(self, view: ClusterView) -> Decision:
+        """Return what to do, given what was read now."""
+        leases = list(view.leases)
+        over = self._alive.over(leases, NO_HOME, view.asked_s)
+        dead = self._dead.over(leases, NO_HOME, view.asked_s)
+        alive = frozenset(
+            each.node_id for each in leases if each not in over and not each.is_recovery
+        )
+        to_this = {slot: to for slot, to in view.moves.items() if to == self.node_id}
+        return Decision(
+            alive,
+            [(slot, to) for slot, to in to_this.items() if slot in view.served],
+            slots_to_give(self.node_id, view.moves, view.served, alive),
+            to_this,
+            self._node_to_spread(view, dead, alive) if self._spreads else None,
+        )
+
+    def _node_to_spread(
+        self, view: ClusterView, dead: Sequence[Lease], alive: Collection[int]
+    ) -> Lease | None:
+        """Return the dead node that this one is to spread: one living node does it, by its id."""
+        if self.node_id != min(alive, default=None):
+            return None
+        owners = set(view.owners.values())
+        found = (
+            each for each in dead if each.renewals != RELEASED and each.node_id in owners
+        )  # one that was stopped in order keeps its slots
+        return min(found, key=lambda each: each.node_id, default=None)
+
+
+def slots_to_give(
+    node_id: int, moves: Mapping[int, int], served: Collection[int], alive: Collection[int]
+) -> dict[int, int]:
+    """Return the slots of a node that are to move, to nodes that are alive."""
+    return {
+        slot: to for slot, to in moves.items() if to != node_id and to in alive and slot in served
+    }

@@ -1,0 +1,112 @@
+"""The control plane of a cluster: under faults in simulation (simulation.py), and by itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.node.cluster.simulation import EARLY, MISTAKES, UNFENCED, Violation, World
+from trilogue.meta.leases import RECOVERY_HOME, RELEASED, SPREAD, Lease
+from trilogue.node.cluster.control_plane import ClusterView, ControlPlane
+
+LEASE_S, SPREAD_S = 3.0, 1.0
+SEEDS = 12
+RARE_SEEDS = 150  # a mistake that few schedules show
+
+
+def play(seeds: range, mistake: str = "") -> list[tuple[int, str]]:
+    """Return the violations, with their seeds."""
+    found = []
+    for seed in seeds:
+        world = World(seed, mistake=mistake)
+        try:
+            world.play()
+        except Violation as violation:
+            found.append((seed, str(violation)))
+            if mistake:
+                break
+        else:
+            assert len(world.acked) > 100
+    return found
+
+
+def test_slots_have_one_owner_and_nothing_acknowledged_is_lost_under_faults():
+    assert play(range(SEEDS)) == []
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_thousands_of_schedules_of_faults():
+    assert play(range(SEEDS, 3_000)) == []
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [pytest.param(each, marks=pytest.mark.long if each in {UNFENCED, EARLY} else ())
+     for each in MISTAKES],
+)  # fmt: skip
+def test_a_planted_mistake_is_found(mistake: str):
+    assert play(range(RARE_SEEDS), mistake), "no schedule shows the mistake"
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def lease(node_id: int, renewals: int, home: bytes = b"") -> Lease:
+    return Lease(node_id, 1, renewals, home)
+
+
+def view(clock: Clock, *leases: Lease, moves: dict[int, int] | None = None) -> ClusterView:
+    owners = {0: 1, 1: 2, 2: 3}
+    return ClusterView(clock.now, leases, moves or {}, owners, [1])
+
+
+def test_one_living_node_spreads_the_slots_of_a_dead_one():
+    clock = Clock()
+    planes = [ControlPlane(node_id, LEASE_S, SPREAD_S, clock) for node_id in (2, 3)]
+    for renewals in range(5):
+        dead, living = lease(1, 7), [lease(2, renewals), lease(3, renewals)]
+        decisions = [plane.decide(view(clock, dead, *living)) for plane in planes]
+        clock.now += 1.0
+
+    assert [each.dead for each in decisions] == [None, None], "its slots wait for their node first"
+    decisions = [plane.decide(view(clock, dead, lease(2, 5), lease(3, 5))) for plane in planes]
+    assert [each.dead for each in decisions] == [dead, None]
+    assert all(each.alive == {2, 3} for each in decisions)
+
+
+def test_rows_that_were_read_before_a_process_stood_still_say_nothing_about_the_time_after():
+    clock = Clock()
+    plane = ControlPlane(2, LEASE_S, SPREAD_S, clock)
+    rows = view(clock, lease(1, 7), lease(2, 7))
+    plane.decide(rows)
+    clock.now += 60.0
+
+    decision = plane.decide(rows)
+    assert decision.dead is None
+    assert decision.alive == {1, 2}
+
+
+def test_a_slot_that_a_spread_node_still_got_is_spread_too():
+    clock = Clock()
+    plane = ControlPlane(2, LEASE_S, SPREAD_S, clock)
+
+    assert plane.decide(view(clock, lease(1, RELEASED), lease(2, 1))).dead is None
+    spread = lease(1, SPREAD)
+    assert plane.decide(view(clock, spread, lease(2, 1))).dead == spread
+
+
+def test_slots_are_given_to_nodes_that_serve_clients():
+    clock = Clock()
+    plane = ControlPlane(2, LEASE_S, SPREAD_S, clock)
+    recovery = lease(3, 1, RECOVERY_HOME + b"12345678")
+
+    decision = plane.decide(view(clock, lease(1, 1), lease(2, 1), recovery, moves={1: 3}))
+    assert decision.given == {}
+    assert decision.alive == {1, 2}
+    decision = plane.decide(view(clock, lease(1, 1), lease(2, 1), recovery, moves={1: 1, 2: 1}))
+    assert decision.given == {1: 1}
