@@ -34,6 +34,8 @@ VERBS = {
     "table": "Copy topics to tables of Delta, Iceberg or Parquet, exactly once.",
     "users": "Create, list and delete users; passwords and tokens.",
     "acls": "List, add and remove ACLs, in Kafka's words.",
+    "backup": "Copy the data of a server while it runs: to a folder or to S3.",
+    "restore": "Make a data directory from a backup.",
     "doctor": "Check this installation, its data, or a running server.",
     "config": "Print every setting with its value and origin.",
     "codec": "Print the code generated for a Kafka message.",
@@ -46,10 +48,12 @@ The order is that of `--help`.
 """
 MODULES = {
     "acls": "cli.access.acls",
+    "backup": "cli.backups.backup",
     "consume": "cli.messages.consume",
     "demo": "demo.command",
     "groups": "cli.groups.command",
     "produce": "cli.messages.produce",
+    "restore": "cli.backups.restore",
     "subscriptions": "cli.subscriptions.command",
     "table": "cli.table_command",
     "topics": "cli.topics.command",

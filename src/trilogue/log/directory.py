@@ -6,6 +6,7 @@ DIR/meta.sqlite  topics, settings, segments; owned by meta
 DIR/reserve      space that is freed when the disk is full
 DIR/journal/     see log/journal/files.py
 DIR/segments/    segments and their manifest
+DIR/restoring    a restore has not ended: what is here is not whole
 DIR/cluster      of a node of a cluster: which one; meta is then in its database
 DIR/nodes/2/     lock, reserve and journal of node 2, where several nodes share the directory: their
                  supervisor holds DIR/lock, node 1 has DIR/nodes/1/lock
@@ -26,6 +27,7 @@ log = logging.getLogger(__name__)
 FORMAT: Final = 1
 FIRST_NODE: Final = 1
 CLUSTER_FILE: Final = "cluster"
+RESTORING: Final = "restoring"
 _TEXT: Final = "trilogue data format "
 FORMAT_BYTES_MAX: Final = 100
 FILL_BYTES: Final = 1 << 20
@@ -83,6 +85,11 @@ class DataDirectory:
 
     def _check_format(self, fs: FileSystem) -> None:
         path = self.path / "format"
+        if fs.exists(self.path / RESTORING):
+            raise CorruptLog(
+                "a restore into this directory has not ended: run it again, or remove the directory",
+                self.path / RESTORING,
+            )
         if not fs.exists(path):
             if fs.exists(self.journal) or fs.exists(self.meta):
                 raise CorruptLog("there is data but no file names its format", path)

@@ -1,0 +1,1 @@
+"""The verbs that copy a data directory and make one from a copy."""

@@ -1,0 +1,1 @@
+"""Backups of a data directory while a server works on it, and directories made from them."""
