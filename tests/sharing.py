@@ -35,6 +35,8 @@ FULL = (
     "tests/meta/test_shared_journal.py",
     "tests/meta/test_slot_moves.py",
     "tests/node/test_secure.py",
+    "tests/node/backup/test_segments.py",
+    "tests/node/backup/test_served.py",
     "tests/node/supervisor/test_moves.py",
     "tests/node/supervisor/test_node_transactions.py",
     "tests/node/cluster/test_cluster.py",

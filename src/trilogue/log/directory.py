@@ -87,7 +87,7 @@ class DataDirectory:
         path = self.path / "format"
         if fs.exists(self.path / RESTORING):
             raise CorruptLog(
-                "a restore into this directory has not ended: run it again, or remove the directory",
+                "a restore to this directory has not ended: run it again, or remove the directory",
                 self.path / RESTORING,
             )
         if not fs.exists(path):
