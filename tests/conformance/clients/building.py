@@ -15,11 +15,12 @@ from pathlib import Path
 
 from tools.servers.java import CLIENT_LOGGING, ROOT
 
-from tests.tools import require
+from tests.tools import require, require_program
 
 HERE = Path(__file__).parent
 JAVA_LINES = HERE / "java-lines" / "Lines.java"
 BUILD = ROOT / "build"
+PROTOC_PYTHON = BUILD / "protoc" / "bin" / "python"
 BUILD_S = 480.0
 """What the build of a client may take: it downloads its packages first."""
 QUICK_START = ["-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx384m"]
@@ -99,3 +100,32 @@ def go(needed: tuple[int, int] = (1, 0)) -> str | None:
     output = subprocess.run([tool, "env", "GOVERSION"], capture_output=True, text=True, check=True)
     version = output.stdout.strip().removeprefix("go").split(".")
     return tool if tuple(int(part) for part in version[:2]) >= needed else None
+
+
+def rust_program(folder: Path, target: Path) -> Path:
+    """A program in Rust with the crates of its lock file; minutes, where nothing is built yet.
+
+    Crates that compile Protobuf files want `protoc`: that of grpcio-tools will do.
+    """
+    sources = [*folder.glob("Cargo.*"), *(folder / "src").iterdir()]
+
+    def build() -> None:
+        target.mkdir(exist_ok=True)
+        compiler = target / "protoc"
+        compiler.write_text(f'#!/bin/sh\nexec "{PROTOC_PYTHON}" -m grpc_tools.protoc "$@"\n')
+        compiler.chmod(0o755)
+        manifest = folder / "Cargo.toml"
+        command = ["cargo", "build", "-q", "--locked", "--manifest-path", manifest]
+        places = {"CARGO_TARGET_DIR": str(target), "PROTOC": str(compiler)}
+        done = subprocess.run(
+            command, env=os.environ | places, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+
+    return built(target, sources, build) / "debug" / folder.name
+
+
+def require_rust() -> None:
+    """The compiler, and the environment of `make proto`."""
+    require_program("cargo")
+    require("protoc", found=PROTOC_PYTHON.exists())

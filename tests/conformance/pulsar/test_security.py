@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import jwt
 import pytest
 
+from tests.conformance.clients.building import BUILD, HERE, require_rust, rust_program
 from tests.conformance.clients.pulsar import ClientError, Out, PulsarLibrary, connect
 from tests.conformance.clients.pulsar_libraries import each
 from tests.security.certificates import Authority
@@ -166,3 +168,38 @@ def test_a_server_of_another_authority_is_not_trusted(
     with pytest.raises(ClientError):
         connection.producer(TOPIC)
     connection.close()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1_800)
+def test_the_rust_client_logs_in_and_is_refused(node: Secured):
+    """By token and password, in clear and over TLS; its crates are compiled first."""
+    require_rust()
+    program = rust_program(HERE / "rust-pulsar", BUILD / "rust-pulsar")
+    node.allow("alice", Operation.ALL, ResourceKind.GROUP, "rust")
+    expired = node.token(exp=node.node.now_ms() // 1_000 - 60)
+    right = [("token", node.token()), ("basic", "alice:wonder")]
+    wrong = [("token", each) for each in (node.token(OTHER), expired, "", "none")]
+    wrong += [("basic", each) for each in ("alice:wander", "alice:", "mallory:wonder")]
+    attempts = [
+        {
+            "url": node.url(scheme),
+            "authority": str(node.authority.certificate) if scheme == "pulsar+ssl" else "",
+            "topic": f"{TOPIC}-partition-0",
+            "method": method,
+            "secret": secret,
+            "message": f"{scheme} {number}",
+        }
+        for scheme in ("pulsar", "pulsar+ssl")
+        for number, (method, secret) in enumerate([*right, *wrong, ("", "")])
+    ]
+    before = node.failed_logins()
+    lines = "".join(f"{json.dumps(each)}\n" for each in attempts)
+    done = subprocess.run(
+        [program], input=lines, capture_output=True, text=True, check=True, timeout=300
+    )
+    results = [line.partition(" ")[0] for line in done.stdout.splitlines()]
+
+    refusals = ["refused"] * (len(wrong) + 1)
+    assert results == 2 * ["ok", "ok", *refusals]
+    assert node.failed_logins() >= before + 2 * len(wrong)
