@@ -235,7 +235,7 @@ def _make_kafka_rest_app(node: MeasuredNode, gateway: ProtocolGateway) -> Callab
     def make() -> ASGIApp:
         from trilogue.gateway.http.kafka_rest.routes import build_kafka_rest_app
 
-        return build_kafka_rest_app(_make_node_clients(node, gateway))
+        return build_kafka_rest_app(_make_node_clients(node, gateway), gateway)
 
     return make
 

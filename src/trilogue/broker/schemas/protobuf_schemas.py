@@ -104,6 +104,16 @@ def list_files(native: bytes) -> list[FileDescriptorProto]:
     return list(_ordered([*found], found))
 
 
+def make_pool(native: bytes) -> Any:
+    """Return a DescriptorPool with the files of a definition; InvalidSchema."""
+    from google.protobuf.descriptor_pool import DescriptorPool
+
+    pool = DescriptorPool()
+    for each in list_files(native):
+        pool.AddSerializedFile(each.SerializeToString())
+    return pool
+
+
 def print_native(native: bytes) -> str:
     """Return the text of the root file of a definition; InvalidSchema."""
     return print_proto(find_root(native))

@@ -15,6 +15,7 @@ CREDENTIALS = "trilogue.credentials"  # in the scope: the Authorization headers 
 BODY_MAX = 1 << 20
 BODY_FREE = 16 << 10  # of a body, for which no request waits
 PIECE_BYTES = 64 << 10  # at which uvicorn reads no more before a piece is taken
+STREAM_S = 60.0  # between two pieces of a body that is handled while it comes
 BODY_S = 30.0  # from the head of a request to the end of its body
 HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
@@ -82,6 +83,39 @@ async def _read_body(request: Request) -> bytes:
             del message
     finally:
         body.clear()  # the traceback of an error keeps this frame until the next collection
+
+
+class BodyPieces:
+    """A body that is handled while it comes: its size is not bounded, that of a piece is.
+
+    Each piece has to come within `STREAM_S`.
+    """
+
+    def __init__(self, request: Request) -> None:
+        declared = request.headers.get("content-length", "")
+        self._request = request
+        self._left = int(declared) if declared.isdigit() else None
+        self._memory = _BodyReservation(request)
+        self.at_end = self._left == 0
+
+    async def read(self, kept: int = 0) -> bytes:
+        """Return the next piece; raises HttpError 408 where it is late.
+
+        `kept` is what the caller still has of the pieces before.
+        """
+        await self._memory.grow(kept + PIECE_BYTES)
+        try:
+            async with asyncio.timeout(STREAM_S):
+                message = await self._request.receive()
+        except TimeoutError:
+            raise HttpError(408, f"a piece of a body has to come within {STREAM_S} s") from None
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        piece: bytes = message.get("body", b"")
+        if self._left is not None:
+            self._left -= len(piece)
+        self.at_end = self._left == 0 or not message.get("more_body", False)
+        return piece
 
 
 class _BodyReservation:

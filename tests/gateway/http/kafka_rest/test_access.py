@@ -12,6 +12,7 @@ from tests.gateway.http.secret_node import PASSWORD, SecretNode, make_token, wit
 from tests.security.bypass import ORDERS, SECRET
 from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.gateway.http.kafka_rest.routes import ROOT, all_routes
+from trilogue.gateway.kafka.metadata.metadata import cluster_id_text
 
 JSON = "application/vnd.kafka.json.v2+json"
 SPELLINGS = (
@@ -22,7 +23,8 @@ SPELLINGS = (
     "orders%00",
 )
 BODY = {
-    "records": [{"value": 1}], "value": {"data": 1}, "topic_name": "orders", "topics": ["orders"],
+    "records": [{"value": 1}], "value": {"type": "JSON", "data": 1}, "topic_name": "orders",
+    "topics": ["orders"],
     "partitions": [{"topic": "orders", "partition": 0}],
     "offsets": [{"topic": "orders", "partition": 0, "offset": 0}], "name": "i",
 }  # fmt: skip
@@ -36,7 +38,7 @@ pytestmark = pytest.mark.full
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecretNode]:
     folder = tmp_path_factory.mktemp("rest")
     with SecretNode(folder, with_tokens(folder), ("kafka-sasl", "http")) as made:
-        made.prepare("mallory", "alice")
+        made.prepare("mallory", "alice", "carol", "dave")
         yield made
 
 
@@ -50,11 +52,12 @@ def send(world: SecretNode, method: str, path: str, user: str = "mallory", **how
 @pytest.mark.parametrize("spelling", SPELLINGS)
 def test_no_path_leads_to_the_topic(world, spelling):
     before = world.state()
-    cluster = send(world, "GET", "/v3/clusters").json()["data"][0]["cluster_id"]
+    cluster = cluster_id_text(world.node.storage.meta.state.cluster_id)
     for route in all_routes():
         path = route.path.format(
-            topic=spelling, partition="0", group="g", instance="i", name="a", cluster=cluster
-        )
+            topic=spelling, partition="0", group="g", instance="i", name="a", cluster=cluster,
+            broker="1", member="m",
+        )  # fmt: skip
         reply = send(world, route.method, path, headers={"content-type": JSON})
         assert SECRET.decode() not in reply.text, route
         assert base64.b64encode(SECRET).decode() not in reply.text, route
@@ -63,6 +66,56 @@ def test_no_path_leads_to_the_topic(world, spelling):
         elif not route.path.startswith(OF_INSTANCES) and "topic}" in route.path:
             assert reply.status_code >= 400, (route, reply.text)
     assert world.state() == before
+
+
+def test_schemas_of_the_topic_are_as_closed_as_the_topic(world):
+    world.allow("carol", Operation.ALL, ResourceKind.TOPIC, "public/default/closed")
+    world.allow("dave", Operation.ALL, ResourceKind.TOPIC, "public/default/mine")
+    for each in ("mine", "other", "closed"):
+        world.make_topic(each)
+    body = {"value_schema": '{"type":"enum","name":"Secret","symbols":["A"]}',
+            "records": [{"value": "A"}]}  # fmt: skip
+    avro = {"content-type": "application/vnd.kafka.avro.v2+json"}
+
+    def produce(user: str, topic: str, **body: object) -> httpx.Response:
+        url = f"http://{world.doors['http']}{ROOT}/topics/{topic}"
+        return httpx.post(url, json=body, headers=avro, auth=(user, PASSWORD), timeout=60)
+
+    made = produce("carol", "closed", **body)
+    assert made.status_code == 200, made.text
+    by_id = {"value_schema_id": made.json()["value_schema_id"], "records": [{"value": "A"}]}
+    assert produce("carol", "closed", **by_id).status_code == 200
+    assert produce("dave", "mine", **by_id).json()["error_code"] == 40301
+    assert produce("dave", "other", **body).json()["error_code"] == 40301
+    assert produce("dave", "mine", **body).status_code == 200
+
+
+def test_rules_are_created_found_and_deleted(world):
+    rule = {
+        "resource_type": "TOPIC", "resource_name": "ruled", "pattern_type": "LITERAL",
+        "principal": "User:ada", "host": "*", "operation": "READ", "permission": "ALLOW",
+    }  # fmt: skip
+    cluster = cluster_id_text(world.node.storage.meta.state.cluster_id)
+    base = f"http://{world.doors['http']}{ROOT}/v3/clusters/{cluster}"
+    auth = ("carol", PASSWORD)
+    with httpx.Client(base_url=base, auth=auth, timeout=60) as rest:
+        assert rest.post("/acls", json=rule).json()["error_code"] == 40301
+        for operation in (Operation.ALTER, Operation.DESCRIBE):
+            world.allow("carol", operation, ResourceKind.CLUSTER, "cluster")
+        made = rest.post("/acls", json=rule)
+        assert made.status_code == 201, made.text
+        assert "resource_name=ruled" in made.headers["location"]
+        (found,) = rest.get("/acls", params={"principal": "User:ada"}).json()["data"]
+        assert {name: found[name] for name in rule} == rule
+        assert rest.get(found["metadata"]["self"]).json()["data"] == [found]
+        batch = [{**rule, "operation": each} for each in ("WRITE", "DESCRIBE")]
+        assert rest.post("/acls:batch", json={"data": batch}).status_code == 201
+        assert rest.delete("/acls", params={"principal": "User:ada"}).status_code == 400
+        query = {**rule, "operation": "any"}
+        deleted = rest.delete("/acls", params=query).json()["data"]
+        assert {each["operation"] for each in deleted} == {"READ", "WRITE", "DESCRIBE"}
+        assert rest.get("/acls", params={"principal": "User:ada"}).json()["data"] == []
+        assert rest.post("/acls", json={**rule, "operation": "EAT"}).status_code == 400
 
 
 def test_a_login_is_needed(world):

@@ -187,10 +187,10 @@ def test_topics_and_partitions_are_described(rest, topic):
         ("POST /topics/t", JSON, '{"records": [' + "{}," * 10_000 + "{}]}", 422),
         ("POST /topics/t", BINARY, '{"records": [{"value": "%"}]}', 422),
         ("POST /topics/t", BINARY, '{"records": [{"value": 7}]}', 422),
-        ("POST /topics/t", "application/vnd.kafka.avro.v2+json", "{}", 415),
+        ("POST /topics/t", "application/vnd.kafka.xml.v2+json", "{}", 415),
         ("POST /topics/a*b", JSON, '{"records": [{"value": 7}]}', 42202),
         ("POST /topics/t", JSON, '{"records": [{"value": "' + "x" * (1 << 20) + '"}]}', 413),
-        ("POST /consumers/g", V2, '{"format": "avro"}', 422),
+        ("POST /consumers/g", V2, '{"format": "xml"}', 422),
         ("POST /consumers/g", V2, '{"auto.offset.reset": "middle"}', 422),
         ("POST /consumers/g", V2, '{"fetch.min.bytes": "many"}', 422),
         ("GET /consumers/g/instances/i/records", V2, "", 40403),
@@ -221,7 +221,8 @@ def test_version_3_creates_fills_and_deletes_a_topic(rest, topic):
     assert [each["partition_id"] for each in partitions] == [0, 1]
 
     records = [
-        {"partition_id": 0, "key": {"type": "STRING", "data": "k"}, "value": {"data": {"a": 1}}},
+        {"partition_id": 0, "key": {"type": "STRING", "data": "k"},
+         "value": {"type": "JSON", "data": {"a": 1}}},
         {"partition_id": 0, "key": {"type": "BINARY", "data": "aw=="},
          "value": {"type": "BINARY", "data": "YQ=="}, "headers": [{"name": "h", "value": "YQ=="}]},
     ]  # fmt: skip

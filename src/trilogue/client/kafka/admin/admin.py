@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trilogue.client.kafka.admin.acls import AclAdmin
 from trilogue.client.kafka.admin.configs import ConfigAdmin
 from trilogue.client.kafka.admin.group_offsets import GroupOffsetAdmin
 from trilogue.client.kafka.admin.nodes import NodeAdmin
@@ -12,7 +13,9 @@ from trilogue.client.kafka.cluster import KafkaCluster
 from trilogue.client.kafka.coordinators import Coordinators
 
 
-class Admin(TopicAdmin, ConfigAdmin, GroupOffsetAdmin, OffsetAdmin, NodeAdmin, TransactionAdmin):
+class Admin(
+    TopicAdmin, ConfigAdmin, AclAdmin, GroupOffsetAdmin, OffsetAdmin, NodeAdmin, TransactionAdmin
+):
     """All administrative requests; `KafkaClient.admin` is one."""
 
     def __init__(self, cluster: KafkaCluster) -> None:

@@ -66,6 +66,30 @@ class SettingType(IntEnum):
     PASSWORD = 9
 
 
+class Acl(NamedTuple):
+    """A rule of an access control list; the numbers are those of Kafka's protocol (KIP-290)."""
+
+    resource_type: int
+    resource_name: str
+    pattern_type: int
+    principal: str
+    host: str
+    operation: int
+    permission: int
+
+
+class AclFilter(NamedTuple):
+    """What rules have to match; None and 1 match all."""
+
+    resource_type: int = 1
+    resource_name: str | None = None
+    pattern_type: int = 1
+    principal: str | None = None
+    host: str | None = None
+    operation: int = 1
+    permission: int = 1
+
+
 class Operation(IntEnum):
     """The operation of an incremental change (KIP-339)."""
 

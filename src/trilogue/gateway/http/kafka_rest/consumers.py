@@ -22,7 +22,7 @@ from trilogue.client.kafka.consumer.consumer import Consumer
 from trilogue.client.kafka.consumer.message import Message
 from trilogue.client.kafka.model import EARLIEST, LATEST
 from trilogue.gateway.http.kafka_rest.clients import CLIENT_ID
-from trilogue.gateway.http.kafka_rest.formats import BINARY, FORMATS, decode, media_type
+from trilogue.gateway.http.kafka_rest.formats import BINARY, FORMATS, decode_stored, media_type
 from trilogue.gateway.http.kafka_rest.rest_request import (
     FORMAT_MISMATCH,
     INSTANCE_EXISTS,
@@ -34,6 +34,7 @@ from trilogue.gateway.http.kafka_rest.rest_request import (
     RestRequest,
     RestRoute,
 )
+from trilogue.gateway.http.kafka_rest.schema_lookup import SchemaLookup
 from trilogue.gateway.http.node_clients import NodeClients
 
 INSTANCES_MAX: Final = 500
@@ -335,11 +336,13 @@ class Instances:
                     "consumer instance",
                 )
             timeout_ms = request.query_number("timeout", found.timeout_ms, TIMEOUT_MAX_MS)
-            records = await _read(found, timeout_ms / 1_000, most)
+            records = await _read(found, request.schemas, timeout_ms / 1_000, most)
             return RestReply(records, media_type(found.format))
 
 
-async def _read(instance: Instance, timeout_s: float, most: int) -> list[dict[str, Any]]:
+async def _read(
+    instance: Instance, schemas: SchemaLookup, timeout_s: float, most: int
+) -> list[dict[str, Any]]:
     """Return messages of up to `most` bytes, at least one if there is one."""
     consumer, records, size = instance.consumer, list[dict[str, Any]](), 0
     while size < most and len(records) < REPLY_RECORDS:
@@ -348,7 +351,7 @@ async def _read(instance: Instance, timeout_s: float, most: int) -> list[dict[st
             break
         message = messages[0]
         try:
-            records.append(_describe(instance.format, message))
+            records.append(await _describe(schemas, instance.format, message))
         except RestError:
             consumer.seek((message.topic, message.partition), message.offset)
             if records:  # these first
@@ -358,11 +361,11 @@ async def _read(instance: Instance, timeout_s: float, most: int) -> list[dict[st
     return records
 
 
-def _describe(embedded: str, message: Message) -> dict[str, Any]:
+async def _describe(schemas: SchemaLookup, embedded: str, message: Message) -> dict[str, Any]:
     return {
         "topic": message.topic,
-        "key": decode(embedded, message.key),
-        "value": decode(embedded, message.value),
+        "key": await decode_stored(schemas, embedded, message.key),
+        "value": await decode_stored(schemas, embedded, message.value),
         "partition": message.partition,
         "offset": message.offset,
     }

@@ -1,4 +1,4 @@
-"""Keys and values of messages as JSON: `binary` (base64) and `json`."""
+"""Keys and values of messages as JSON: `binary` (base64), `json`, and those with schemas."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from trilogue.gateway.http.kafka_rest.rest_request import (
     NO_JSON_VALUE,
     RestError,
 )
+from trilogue.gateway.http.kafka_rest.schema_codecs import FORMATS as SCHEMA_FORMATS
+from trilogue.gateway.http.kafka_rest.schema_lookup import SchemaLookup
 
-BINARY, JSON, AVRO = "binary", "json", "avro"
-FORMATS: Final = (BINARY, JSON)
+BINARY, JSON = "binary", "json"
+FORMATS: Final = (BINARY, JSON, *SCHEMA_FORMATS)
 UNSUPPORTED_TYPE: Final = 415
 
 
@@ -47,6 +49,13 @@ def encode(embedded: str, given: Any) -> bytes | None:
         return base64.b64decode(given, validate=True)
     except (binascii.Error, ValueError) as problem:
         raise RestError(INVALID_REQUEST, f"no base64: {problem}") from problem
+
+
+async def decode_stored(schemas: SchemaLookup, embedded: str, stored: bytes | None) -> Any:
+    """Return a key or a value in any format as JSON; raises RestError for what is none."""
+    if stored is not None and embedded in SCHEMA_FORMATS:
+        return await schemas.decode(embedded, stored)
+    return decode(embedded, stored)
 
 
 def decode(embedded: str, stored: bytes | None) -> Any:

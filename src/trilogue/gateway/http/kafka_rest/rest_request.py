@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeVar
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -20,7 +20,12 @@ PARTITION_NOT_FOUND: Final = 40402
 INSTANCE_NOT_FOUND: Final = 40403
 FORMAT_MISMATCH: Final = 40601
 INSTANCE_EXISTS: Final = 40902
+NO_PAYLOAD_VALUE: Final = 42209
 NO_JSON_VALUE: Final = 42208
+INVALID_SCHEMA: Final = 42205
+UNSERIALIZABLE: Final = 42207
+KEY_SCHEMA_MISSING: Final = 42201
+VALUE_SCHEMA_MISSING: Final = 42202
 INVALID_REQUEST: Final = 422
 FORBIDDEN: Final = 40301
 UNAUTHORIZED: Final = 40101
@@ -28,6 +33,9 @@ KAFKA_ERROR: Final = 50002
 TOO_MANY: Final = 42901
 DIGITS: Final = 10  # of a number in a path or a query
 T = TypeVar("T")
+
+if TYPE_CHECKING:
+    from trilogue.gateway.http.kafka_rest.schema_lookup import SchemaLookup
 
 CODES: Final[dict[int, int]] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: TOPIC_NOT_FOUND,
@@ -65,12 +73,15 @@ def error_of(problem: ClientError) -> RestError:
 class RestRequest:
     """One request: its path, its body, and the client that it is served by."""
 
-    __slots__ = ("body", "client", "http", "params")
+    __slots__ = ("body", "client", "http", "params", "schemas")
 
-    def __init__(self, http: Request, body: bytes, client: RestClient) -> None:
+    def __init__(
+        self, http: Request, body: bytes, client: RestClient, schemas: SchemaLookup
+    ) -> None:
         self.http = http
         self.body = body
         self.client = client
+        self.schemas = schemas
         self.params: dict[str, str] = {
             name: text.replace(SLASH, "/") for name, text in http.path_params.items()
         }
@@ -104,11 +115,19 @@ class RestRequest:
 
 
 class RestReply(msgspec.Struct, frozen=True):
-    """A reply with a media type or a status of its own."""
+    """A reply with a media type, a status or headers of its own; None as content is no body."""
 
     content: Any
     media_type: str = ""
     status: int = 200
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+class RestStream(msgspec.Struct, frozen=True):
+    """A reply whose lines are sent as they come."""
+
+    lines: AsyncGenerator[bytes, None]
+    media_type: str
 
 
 class RestRoute(msgspec.Struct, frozen=True):
@@ -117,3 +136,4 @@ class RestRoute(msgspec.Struct, frozen=True):
     method: str
     path: str
     handler: Callable[[RestRequest], Awaitable[Any]]
+    streams: bool = False  # the handler reads the body itself, and may return a RestStream

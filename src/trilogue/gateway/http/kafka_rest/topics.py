@@ -16,12 +16,17 @@ from trilogue.gateway.http.kafka_rest.formats import encode, format_of
 from trilogue.gateway.http.kafka_rest.rest_request import (
     CODES,
     INVALID_REQUEST,
+    INVALID_SCHEMA,
+    KEY_SCHEMA_MISSING,
     PARTITION_NOT_FOUND,
+    VALUE_SCHEMA_MISSING,
     RestError,
     RestRequest,
     RestRoute,
     error_of,
 )
+from trilogue.gateway.http.kafka_rest.schema_codecs import FORMATS
+from trilogue.gateway.http.kafka_rest.schema_lookup import TOPIC_NAME, RegisteredSchema
 
 RECORDS_MAX: Final = 10_000  # of one request
 FAILED, FAILED_FOR_NOW = 1, 2
@@ -36,9 +41,13 @@ class ProducedRecord(msgspec.Struct):
 
 
 class ProduceBody(msgspec.Struct):
-    """The messages of a request; schemas belong to the format `avro`."""
+    """The messages of a request, and the schemas of their keys and values by id or text."""
 
     records: list[ProducedRecord]
+    key_schema: str | None = None
+    key_schema_id: int | None = None
+    value_schema: str | None = None
+    value_schema_id: int | None = None
 
 
 def routes() -> list[RestRoute]:
@@ -87,19 +96,22 @@ async def list_partitions(request: RestRequest) -> Any:
 
 async def get_partition(request: RestRequest) -> Any:
     """Return one partition."""
-    return _describe(await _find_partition(request))
+    return _describe(await find_partition(request))
 
 
 async def get_offsets(request: RestRequest) -> Any:
     """Return the first and the next offset of a partition."""
-    found = await _find_partition(request)
-    admin, place = request.client.admin, (request.params["topic"], found.number)
+    found = await find_partition(request)
+    first, end = await find_offsets(request, found.number)
+    return {"beginning_offset": first, "end_offset": end}
+
+
+async def find_offsets(request: RestRequest, number: int) -> tuple[int, int]:
+    """Return the first and the next offset of a partition of the topic of the path."""
+    admin, place = request.client.admin, (request.params["topic"], number)
     first = granted(await admin.list_offsets({place: EARLIEST}))
     end = granted(await admin.list_offsets({place: LATEST}))
-    return {
-        "beginning_offset": next(iter(first.values())).offset,
-        "end_offset": next(iter(end.values())).offset,
-    }
+    return next(iter(first.values())).offset, next(iter(end.values())).offset
 
 
 async def describe_partitions(request: RestRequest) -> tuple[PartitionDescription, ...]:
@@ -108,7 +120,8 @@ async def describe_partitions(request: RestRequest) -> tuple[PartitionDescriptio
     return granted(await request.client.admin.describe_topics([name]))[name].partitions
 
 
-async def _find_partition(request: RestRequest) -> PartitionDescription:
+async def find_partition(request: RestRequest) -> PartitionDescription:
+    """Return the partition of the path; raises RestError 404."""
     number = request.number("partition")
     for each in await describe_partitions(request):
         if each.number == number:
@@ -142,8 +155,19 @@ async def produce(request: RestRequest) -> Any:
         raise RestError(INVALID_REQUEST, f"a request has 1 to {RECORDS_MAX} records")
     chosen = None
     if "partition" in request.params:
-        chosen = (await _find_partition(request)).number
-    drafts = [(encode(embedded, each.key), encode(embedded, each.value)) for each in body.records]
+        chosen = (await find_partition(request)).number
+    key_schema = value_schema = None
+    if embedded in FORMATS:
+        key_schema, value_schema = await _find_schemas(request, embedded, body)
+        drafts = [
+            (
+                _encode_by(key_schema, each.key, KEY_SCHEMA_MISSING),
+                _encode_by(value_schema, each.value, VALUE_SCHEMA_MISSING),
+            )
+            for each in body.records
+        ]
+    else:
+        drafts = [(encode(embedded, one.key), encode(embedded, one.value)) for one in body.records]
     producer, topic = await request.client.producer(), request.params["topic"]
     waiting: list[asyncio.Future[Sent] | ClientError] = []
     for each, (key, value) in zip(body.records, drafts, strict=True):
@@ -158,9 +182,45 @@ async def produce(request: RestRequest) -> Any:
         raise refused[0]
     return {
         "offsets": [_report(each) for each in results],
-        "key_schema_id": None,
-        "value_schema_id": None,
+        "key_schema_id": key_schema and key_schema.id,
+        "value_schema_id": value_schema and value_schema.id,
     }
+
+
+async def _find_schemas(
+    request: RestRequest, embedded: str, body: ProduceBody
+) -> tuple[RegisteredSchema | None, RegisteredSchema | None]:
+    """Return the schemas of keys and values, as far as the request has them; raises RestError."""
+
+    async def find(
+        text: str | None, schema_id: int | None, *, is_key: bool
+    ) -> RegisteredSchema | None:
+        lookup = request.schemas
+        if schema_id is not None:
+            found = await lookup.find_by_id(schema_id)
+            if found.language != FORMATS[embedded]:
+                raise RestError(INVALID_SCHEMA, f"Invalid schema: {schema_id} is {found.language}")
+            return found
+        if text is None:
+            return None
+        subject = lookup.find_subject(TOPIC_NAME, request.params["topic"], None, is_key=is_key)
+        return await lookup.register(subject, FORMATS[embedded], text)
+
+    return (
+        await find(body.key_schema, body.key_schema_id, is_key=True),
+        await find(body.value_schema, body.value_schema_id, is_key=False),
+    )
+
+
+def _encode_by(schema: RegisteredSchema | None, given: Any, missing: int) -> bytes | None:
+    """Return the bytes of a key or a value with a schema; raises RestError 422 without one."""
+    if given is None:
+        return None
+    if schema is None:
+        kind = "Keys" if missing == KEY_SCHEMA_MISSING else "Values"
+        reason = f"{kind} must have a schema, by its text or its id"
+        raise RestError(missing, reason)
+    return schema.encode(given)
 
 
 async def _settle(

@@ -89,7 +89,7 @@ async def list_schemas(request: RegistryRequest) -> object:
 
 def get_schema(request: RegistryRequest) -> object:
     """Return the schema of an id."""
-    source, user = _find(request)
+    source, user = find_schema(request)
     found = describe_source(_formatted(request, source, user))
     if request.flag("fetchMaxId"):
         found["maxId"] = request.broker.subjects.last_id
@@ -98,7 +98,7 @@ def get_schema(request: RegistryRequest) -> object:
 
 def get_schema_text(request: RegistryRequest) -> object:
     """Return the schema of an id, and nothing else."""
-    source, user = _find(request)
+    source, user = find_schema(request)
     return encode_text(_formatted(request, source, user))
 
 
@@ -118,7 +118,7 @@ Users = list[tuple[str, SubjectVersion]]  # subjects and versions
 
 async def _shown(request: RegistryRequest) -> Users:
     """Return those that have the id of the path and were not deleted, or all if it is wanted."""
-    _find(request)
+    find_schema(request)
     deleted, users = request.flag("deleted"), await request.visible_users(_schema_id(request))
     return [(name, each) for name, each in users if deleted or not each.is_deleted]
 
@@ -142,7 +142,7 @@ def _schema_id(request: RegistryRequest) -> int:
     return int(text)
 
 
-def _find(request: RegistryRequest) -> tuple[SchemaSource, SubjectVersion | None]:
+def find_schema(request: RegistryRequest) -> tuple[SchemaSource, SubjectVersion | None]:
     """Return the source of the id of the path, and a version with it that the client may see.
 
     A client sees a schema that a subject has which it may see; the cluster's administrators see
