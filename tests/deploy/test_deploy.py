@@ -125,6 +125,7 @@ def test_subscriptions_have_the_names_of_a_pulsar_broker(samples: list[Any]):
     assert find(samples, "pulsar_subscription_back_log", subscription="analytics", **labels) == 3
     assert find(samples, "pulsar_in_messages_total", **labels) == 3
     assert find(samples, "pulsar_subscriptions_count", **labels) == 1
+    assert find(samples, "pulsar_rate_in", **labels) >= 0
 
 
 def test_topics_have_the_names_that_a_jmx_exporter_gives_them(samples: list[Any]):

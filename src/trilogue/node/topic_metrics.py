@@ -6,14 +6,16 @@
 
     kafka_server_brokertopicmetrics_…      as the JMX exporter makes them of a Kafka's MBeans
 
-Nothing is counted here: numbers are those of logs and positions at this moment, and rates are left
-to queries. They are gathered
-in steps, groups first, and end at a number of series; `trilogue_series_left_out` is 1 then.
+Nothing is counted here: numbers are those of logs and positions at this moment, and rates are those
+that a Pulsar broker has (topic_rates.py). They are gathered in steps, groups first, and end at a
+number of series; `trilogue_series_left_out` is 1 then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+import time
+from collections.abc import Callable, Iterable
 from typing import Any, Final, Literal
 
 from trilogue.broker.broker import Broker
@@ -27,6 +29,7 @@ from trilogue.gateway.http.metrics import Labels, Metric
 from trilogue.gateway.pulsar.gateway import PulsarGateway
 from trilogue.gateway.pulsar.subscriptions import SubscriptionStats
 from trilogue.gateway.steps import next_step
+from trilogue.node.topic_rates import CounterRates
 
 PER_STEP: Final = 200  # groups, subscriptions or topics
 COUNTER_END: Final = "_total"
@@ -49,6 +52,12 @@ DOCS: Final = {
     "pulsar_in_bytes_total": "Bytes appended to a topic since the start, or restored.",
     "pulsar_subscription_total_msg_expired": "Messages skipped by policies since the start.",
     "pulsar_in_messages_total": "Messages appended to a topic since it was created.",
+    "pulsar_rate_in": "Messages appended to a topic per second, over a minute or two.",
+    "pulsar_throughput_in": "Their bytes.",
+    "pulsar_rate_out": "Messages sent to the subscriptions of a topic per second.",
+    "pulsar_throughput_out": "Their bytes.",
+    "pulsar_subscription_msg_rate_out": "Messages sent to a subscription per second.",
+    "pulsar_subscription_msg_throughput_out": "Their bytes.",
     "pulsar_subscription_back_log": "Unacknowledged messages of a subscription.",
     "pulsar_subscription_back_log_no_delayed": "The same without those that are delayed.",
     "pulsar_subscription_delayed": "Messages that are delayed.",
@@ -72,15 +81,29 @@ class TopicMetrics:
     """Gathers the series of one node."""
 
     def __init__(
-        self, broker: Broker, pulsar: PulsarGateway | None, cluster: str, series_max: int
+        self,
+        broker: Broker,
+        pulsar: PulsarGateway | None,
+        cluster: str,
+        series_max: int,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._broker = broker
         self._pulsar = pulsar
         self._cluster = cluster
         self._series_max = series_max
+        self._monotonic = monotonic
+        self._rates = CounterRates()
+        self._gathering = asyncio.Lock()  # one at a time: rates are of whole gatherings
 
     async def gather(self) -> list[Metric]:
         """Return all series with their current values."""
+        async with self._gathering:
+            return await self._gather()
+
+    async def _gather(self) -> list[Metric]:
+        self._rates.begin(self._monotonic())
         collected = _Collected(self._series_max)
         is_cut = False
         try:
@@ -155,8 +178,26 @@ class TopicMetrics:
                 labels = self._pulsar_labels(*place)
                 for each in readers.stats(place[0].partitions[place[1]]):
                     _add_subscription(collected, each, {**labels, "subscription": each.name})
+                    self._add_rates_out(collected, each, partition_id, labels)
             if count % PER_STEP == 0:
                 await next_step()
+
+    def _add_rates_out(
+        self,
+        collected: _Collected,
+        stats: SubscriptionStats,
+        partition_id: int,
+        labels: dict[str, str],
+    ) -> None:
+        """Add what a subscription gets per second, also to the rates of its topic."""
+        key = partition_id, stats.name
+        messages = self._rates.add(("messages", *key), stats.messages_out)
+        size = self._rates.add(("bytes", *key), stats.bytes_out)
+        named = {**labels, "subscription": stats.name}
+        collected.add("pulsar_subscription_msg_rate_out", messages, **named)
+        collected.add("pulsar_subscription_msg_throughput_out", size, **named)
+        before = collected.rates_out.get(partition_id, (0.0, 0.0))
+        collected.rates_out[partition_id] = before[0] + messages, before[1] + size
 
     async def _gather_topics(self, collected: _Collected) -> None:
         counts: dict[str, int] = {}
@@ -213,13 +254,20 @@ class TopicMetrics:
             *self._broker.subscriptions.of_partition(partition_id),
             *pulsar.subscriptions.of(partition_id),
         }
+        appended, appended_bytes = partition.log.high_watermark, partition.log.appended_bytes
+        rate_out, throughput_out = collected.rates_out.get(partition_id, (0.0, 0.0))
+        rates = self._rates
         for name, value in (
+            ("pulsar_rate_in", rates.add(("appended", partition_id), appended)),
+            ("pulsar_throughput_in", rates.add(("appended bytes", partition_id), appended_bytes)),
+            ("pulsar_rate_out", rate_out),
+            ("pulsar_throughput_out", throughput_out),
             ("pulsar_subscriptions_count", len(names)),
             ("pulsar_producers_count", len(list(writers or ()))),
             ("pulsar_consumers_count", pulsar.subscriptions.consumer_count(partition_id)),
             ("pulsar_storage_size", kept),
-            ("pulsar_in_messages_total", partition.log.high_watermark),
-            ("pulsar_in_bytes_total", partition.log.appended_bytes),
+            ("pulsar_in_messages_total", appended),
+            ("pulsar_in_bytes_total", appended_bytes),
         ):
             collected.add(name, value, **labels)
 
@@ -236,6 +284,7 @@ class _Collected:
 
     def __init__(self, series_max: int) -> None:
         self.samples: dict[str, list[tuple[Labels, float]]] = {}
+        self.rates_out: dict[int, tuple[float, float]] = {}  # messages and bytes, by partition id
         self._left = series_max
 
     def add(self, name: str, value: float, **labels: str) -> None:

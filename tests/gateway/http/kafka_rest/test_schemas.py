@@ -175,7 +175,7 @@ def test_the_proxy_shows_what_confluent_serializers_write(server, rest, registry
         ("avro", {"value_schema": '{"type": "array", "items": "null"}',
                   "records": [{"value": []}]}, 42205),
         ("jsonschema", {"value_schema": JSON, "records": [{"value": {"name": "X"}}]}, 400),
-        ("protobuf", {"value_schema": PROTOBUF, "records": [{"value": {"nam": "x"}}]}, 400),
+        ("protobuf", {"value_schema": PROTOBUF, "records": [{"value": {"title": "x"}}]}, 400),
         ("protobuf", {"value_schema": "message {", "records": [{"value": 1}]}, 42205),
     ],
 )  # fmt: skip
