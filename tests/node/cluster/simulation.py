@@ -36,8 +36,7 @@ CALM_S: Final = 60.0  # after which every slot has an owner that serves it
 UNFENCED: Final = "a window without a fence"
 UNREAD: Final = "rows that are not read"
 UNFLUSHED: Final = "slots given before the flush"
-EARLY: Final = "rows read before the epoch begins"
-MISTAKES: Final = (UNFENCED, UNREAD, UNFLUSHED, EARLY)
+MISTAKES: Final = (UNFENCED, UNREAD, UNFLUSHED)
 
 Task = Generator[Any, Any, Any]
 Row = tuple[int, int, int, str]  # sequence, slot, offset, value
@@ -208,15 +207,12 @@ class Process:
         """Begin the epochs, read the rows, serve. Fenced, Away."""
         database = self.world.database
         began = self.world.now
-        early = database.read_rows(self.node_id)
         self.epoch = yield from self.db(
             database.begin_journal, self.node_id, after, renewals, self.home
         )
         self.lease_ends = began + LEASE_S
         self.meta_epoch = yield from self.again(database.begin_meta, self.node_id)
         self.logs, self.sequence = yield from self.again(database.read_rows, self.node_id)
-        if database.mistake == EARLY:
-            self.logs, self.sequence = early
         self.generation += 1
         self.serves = True
         for slot, log in self.logs.items():
