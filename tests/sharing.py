@@ -50,6 +50,8 @@ FULL = (
     "tests/security/test_own_",
     "tests/security/test_users_cli.py",
     "tests/spark/payload/test_s",
+    "tests/spark/pipelines/",
+    "tests/spark/protocols/",
     "tests/spark/tables/",
     "tests/spark/test_micro_batches.py",
     "tests/spark/test_real_kafka.py",
@@ -102,6 +104,8 @@ QUICK = (
     "tests/security/test_own_kafka_client.py::test_it_logs_in",
     "tests/security/test_own_pulsar_client.py::test_it_logs_in",
     "tests/security/test_users_cli.py::test_a_user_from",
+    "tests/spark/protocols/test_pulsar_url.py::test_options",
+    "tests/spark/protocols/test_pulsar_url.py::test_rows",
     "tests/spark/test_stream_reader.py",
 )
 """Tests of these folders that stay in the quick run: some for each promise and protocol."""

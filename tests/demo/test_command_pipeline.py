@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from tests.demo.data_set import unpack_weeks
 from tests.server import start_server
 from tests.tools import require
 from trilogue.demo.check import find_differences
-from trilogue.demo.data import PARTITIONS, closing_events, read_events, unpack
+from trilogue.demo.data import PARTITIONS, closing_events, read_events
 from trilogue.demo.replay import KafkaReplay, create_topics, end_offsets, read_all
 from trilogue.demo.spark import run_pipeline
 from trilogue.demo.steps import show_steps
@@ -32,16 +33,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The data set up to the 21st of January."""
-    folder = tmp_path_factory.mktemp("csv")
-    found = unpack(folder / "whole")
-    for name in ("flights", "weather"):
-        head, *rows = found[name].read_text().splitlines(keepends=True)
-        time = head.rstrip().split(",").index("time_hour")
-        some = [row for row in rows if row.rstrip().split(",")[time][:10] < "2013-01-22"]
-        found[name] = folder / f"{name}.csv"
-        found[name].write_text("".join([head, *some]))
-    return found
+    return unpack_weeks(tmp_path_factory.mktemp("csv"))
 
 
 def judged(

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trilogue.demo.steps import StepResult
+from trilogue.spark.session_log import log_settings, stderr_to
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from trilogue.demo.steps import Steps
     from trilogue.spark.pipelines.flights import PipelineLocations, Result
-
-STDERR = 2
 
 
 def run_pipeline(servers: str, output: Path, work: Steps, sent: dict[str, int]) -> None:
@@ -25,7 +22,7 @@ def run_pipeline(servers: str, output: Path, work: Steps, sent: dict[str, int]) 
     from trilogue.spark.pipelines.flights import RESULTS, PipelineLocations
 
     locations = PipelineLocations(servers, output)
-    with work.step("start Spark"), _stderr_to(output / "spark.err"):
+    with work.step("start Spark"), stderr_to(output / "spark.err"):
         spark = session("trilogue-demo", cache=output, settings=_session_settings(output))
     try:
         for result in RESULTS:
@@ -63,36 +60,6 @@ def _parts(result: Result, progress: list[Any], rows_out: int) -> list[StepResul
     return [*parts, StepResult(f"  {result.last_part}", rows_in, rows_out)]
 
 
-@contextmanager
-def _stderr_to(path: Path) -> Iterator[None]:
-    """Redirect stderr of processes started meanwhile to a file: Java warns about its options."""
-    kept = os.dup(STDERR)
-    with path.open("ab") as file:
-        os.dup2(file.fileno(), STDERR)
-    try:
-        yield
-    finally:
-        os.dup2(kept, STDERR)
-        os.close(kept)
-
-
 def _session_settings(output: Path) -> dict[str, str]:
-    """Return settings for a short run that logs to spark.log instead of the terminal.
-
-    With the second compiler (C2) off, the JVM needs a quarter less CPU time for a run this short.
-    """
-    config = output / "log4j2.properties"
-    config.write_text(
-        "rootLogger.level=warn\nrootLogger.appenderRef.file.ref=file\n"
-        "appender.file.type=File\nappender.file.name=file\n"
-        f"appender.file.fileName={output / 'spark.log'}\n"
-        "appender.file.layout.type=PatternLayout\n"
-        "appender.file.layout.pattern=%d{ISO8601} %p %c{1}: %m%n\n"
-    )
-    return {
-        "spark.driver.extraJavaOptions": (
-            f"-Dlog4j2.configurationFile=file:{config} -XX:TieredStopAtLevel=1"
-        ),
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.warehouse.dir": str(output / "warehouse"),
-    }
+    """Return settings of a run that leaves everything below `output`."""
+    return {**log_settings(output), "spark.sql.warehouse.dir": str(output / "warehouse")}

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from trilogue.spark.errors import OptionError
+from trilogue.spark.protocols.positions import format_position, parse_position
 from trilogue.spark.read_options import Bounds
 
 Partition = tuple[str, int]
@@ -35,7 +36,7 @@ def to_json(offsets: Mapping[Partition, int], ids: Mapping[str, str]) -> dict[st
     """Return the JSON of a checkpoint."""
     nested: dict[str, dict[str, Any]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
-        nested.setdefault(topic, {})[str(partition)] = int(offset)
+        nested.setdefault(topic, {})[str(partition)] = format_position(offset)
     for topic in nested.keys() & ids.keys():
         nested[topic][_ID] = ids[topic]
     return nested
@@ -44,7 +45,7 @@ def to_json(offsets: Mapping[Partition, int], ids: Mapping[str, str]) -> dict[st
 def from_json(nested: Mapping[str, Mapping[str, Any]]) -> tuple[Offsets, Ids]:
     """Parse the JSON of a checkpoint."""
     offsets = {
-        (topic, int(partition)): int(offset)
+        (topic, int(partition)): parse_position(offset)
         for topic, partitions in nested.items()
         for partition, offset in partitions.items()
         if partition != _ID

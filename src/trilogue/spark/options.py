@@ -21,7 +21,7 @@ from trilogue.spark.errors import OptionError
 KAFKA = "kafka."
 CONNECTION_OPTIONS = {
     "kafka.bootstrap.servers": "host:port[,host:port...] of the cluster (required, except to read "
-    "a data directory)",
+    "a data directory or by option url)",
     "kafka.security.protocol": "PLAINTEXT (default), SSL, SASL_PLAINTEXT or SASL_SSL",
     "kafka.sasl.mechanism": "PLAIN (default), SCRAM-SHA-256 or SCRAM-SHA-512",
     "kafka.sasl.jaas.config": "as Java reads it: its username and password log in",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from trilogue.client.kafka.model import EARLIEST, LATEST
 from trilogue.spark.errors import DataLost, OptionError
 from trilogue.spark.offsets import Offsets, Partition, wanted
+from trilogue.spark.protocols.positions import format_position
 from trilogue.spark.read_options import ReadOptions
 
 if TYPE_CHECKING:
@@ -50,7 +51,8 @@ def _there(at: TopicLookup, options: ReadOptions, requested: Offsets) -> Offsets
     for key in explicit:
         if not first[key] <= found[key] <= last[key]:
             if options.fail_on_data_loss:
-                raise lost([key], f"offset {found[key]} is wanted", first[key], last[key])
+                what = f"offset {format_position(found[key])} is wanted"
+                raise lost([key], what, first[key], last[key])
             found[key] = min(max(found[key], first[key]), last[key])
     return found
 
@@ -58,7 +60,8 @@ def _there(at: TopicLookup, options: ReadOptions, requested: Offsets) -> Offsets
 def lost(partitions: Iterable[Partition], what: str, first: int, last: int) -> DataLost:
     """Return the error for offsets that are not in the log."""
     names = ", ".join(f"{topic}-{number}" for topic, number in partitions)
+    held = f"[{format_position(first)}, {format_position(last)})"
     return DataLost(
-        f"{names}: {what}, the log holds [{first}, {last}). Old data was removed, or the topic was "
-        "made again. failOnDataLoss=false reads what is there."
+        f"{names}: {what}, the log holds {held}. Old data was removed, or the topic was made "
+        "again. failOnDataLoss=false reads what is there."
     )

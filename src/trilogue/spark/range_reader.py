@@ -87,6 +87,11 @@ def _read_range(
     columns: tuple[str, ...],
     partition_id: int | None,
 ) -> Iterator[pa.RecordBatch]:
+    if options.service is not None:
+        from trilogue.spark.protocols.pulsar_range import read_pulsar
+
+        yield from read_pulsar(options, wanted_range, columns)
+        return
     arrow = ArrowReader(*wanted_range, columns=columns, limit=options.decompressed_limit)
     if options.segments is not None and partition_id is not None:
         yield from read_segments(options, wanted_range, partition_id, arrow)

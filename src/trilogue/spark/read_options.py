@@ -21,6 +21,8 @@ from trilogue.spark.options import (
     parse_servers,
 )
 from trilogue.spark.payload.payload_options import PAYLOAD_OPTIONS, PayloadOptions, parse_payload
+from trilogue.spark.protocols.positions import parse_position
+from trilogue.spark.protocols.service_url import SERVICE_OPTIONS, ServiceUrl, parse_service_url
 from trilogue.spark.segments.segment_place import SegmentPlace, parse_segments
 
 EARLIEST, LATEST = -2, -1
@@ -28,6 +30,7 @@ COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timesta
 
 READ_OPTIONS = {
     **CONNECTION_OPTIONS,
+    **SERVICE_OPTIONS,
     "subscribe": "topics to read, comma separated",
     "subscribePattern": "regular expression that whole topic names must match",
     "assign": 'partitions to read: {"topic": [0, 1]}',
@@ -72,6 +75,7 @@ ALIASES = {
     "topics": "subscribe",
     "topicsPattern": "subscribePattern",
     "pollTimeoutMs": "kafkaConsumer.pollTimeoutMs",
+    "service.url": "url",
     "predefinedSubscription": "kafka.group.id",
 }
 """Names of the connector pulsar-spark, and those that they stand for."""
@@ -95,7 +99,9 @@ def _by_partition(name: str, text: str, lowest: int) -> dict[str, dict[int, int]
     parsed = parse_json(name, text)
     try:
         bounds = {
-            topic: {int(partition): int(number) for partition, number in partitions.items()}
+            topic: {
+                int(partition): parse_position(number) for partition, number in partitions.items()
+            }
             for topic, partitions in parsed.items()
         }
     except (AttributeError, TypeError, ValueError):
@@ -140,6 +146,7 @@ class ReadOptions:
 
     servers: str
     security: Security = IN_CLEAR
+    service: ServiceUrl | None = None
     segments: SegmentPlace | None = None
     topics: tuple[str, ...] = ()
     pattern: str | None = None
@@ -169,6 +176,9 @@ class ReadOptions:
     def parse(cls, given: Mapping[str, str]) -> ReadOptions:
         """Check the options of a reader; OptionError if one is invalid."""
         options = check_names(given, READ_OPTIONS, ALIASES)
+        service = parse_service_url(options)
+        if isinstance(service, str):
+            options["kafka.bootstrap.servers"], service = service, None
         segments = parse_segments(options)
         if segments is not None:
             del options["path"]
@@ -181,8 +191,9 @@ class ReadOptions:
         starting = _bounds(options, "startingOffsets", 0) if "startingOffsets" in options else None
         made = cls(
             servers=options.get("kafka.bootstrap.servers", "")
-            if segments
+            if segments or service
             else parse_servers(options),
+            service=service,
             security=parse_security(options),
             segments=segments,
             topics=tuple(sorted({name.strip() for name in topics.split(",") if name.strip()})),
@@ -211,6 +222,7 @@ class ReadOptions:
         )
         made._check_dead_letters()
         made._check_segments()
+        made._check_service()
         return made
 
     def _check_dead_letters(self) -> None:
@@ -235,6 +247,23 @@ class ReadOptions:
             )
         if self.group is not None and not self.servers:
             raise OptionError("option 'kafka.group.id' needs 'kafka.bootstrap.servers'")
+
+    def _check_service(self) -> None:
+        """Raise OptionError for options that reads by Pulsar's protocol do not obey."""
+        if self.service is None:
+            return
+        refused = {
+            "path": self.segments,
+            "maxBytesPerTrigger": self.max_bytes_per_trigger,
+            "pushFilters": self.push_filters or None,
+            "maxOffsetsPerTrigger": self.max_offsets_per_trigger,
+            "minOffsetsPerTrigger": self.min_offsets_per_trigger,
+            "minPartitions": self.min_partitions,
+            "maxRecordsPerPartition": self.max_records_per_partition,
+        }
+        for name, value in refused.items():
+            if value is not None:
+                raise OptionError(f"option {name!r} is not for url={self.service.protocol}://…")
 
     def for_batch(self) -> ReadOptions:
         """Return self; OptionError for an option of streams only."""

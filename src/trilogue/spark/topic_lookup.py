@@ -32,6 +32,10 @@ class TopicLookup(Protocol):
 
 def find_lookup(options: ReadOptions) -> TopicLookup:
     """Return the cluster of the options, or, where none is named, their data directory."""
+    if options.service is not None:
+        from trilogue.spark.protocols.pulsar_lookup import PulsarLookup
+
+        return PulsarLookup(options.service)
     if options.servers:
         return link(options)
     assert options.segments is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
@@ -33,16 +33,25 @@ def read_client_config(path: Path) -> tuple[str, dict[str, Any]]:
         if key in REFUSED and value.lower() == "true":
             raise InvalidOption(f"{path}, line {number}: {key}: {REFUSED[key]}")
         values[key] = value
+    try:
+        options = convert_client_keys(values)
+    except InvalidOption as error:
+        raise InvalidOption(f"{path}: {error}") from None
+    return values.get("brokerServiceUrl") or values.get("webServiceUrl", ""), options
+
+
+def convert_client_keys(values: Mapping[str, str]) -> dict[str, Any]:
+    """Return options of the client for keys of `client.conf`; other keys are left. InvalidOption.
+
+    `authPluginClassName` and `authParams` are what Java's client builder calls the login.
+    """
     options: dict[str, Any] = {name: values[key] for key, name in NAMES.items() if values.get(key)}
     # Java's default is not to check the name; ours is to check it, unless the file says no.
     options["tls_validate_hostname"] = (
         values.get("tlsEnableHostnameVerification", "true").lower() != "false"
     )
-    try:
-        options |= _parse_login(values.get("authPlugin", ""), values.get("authParams", ""))
-    except InvalidOption as error:
-        raise InvalidOption(f"{path}: {error}") from None
-    return values.get("brokerServiceUrl") or values.get("webServiceUrl", ""), options
+    plugin = values.get("authPlugin") or values.get("authPluginClassName", "")
+    return options | _parse_login(plugin, values.get("authParams", ""))
 
 
 def _parse_login(plugin: str, parameters: str) -> dict[str, Any]:

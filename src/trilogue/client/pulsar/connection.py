@@ -93,6 +93,7 @@ class PulsarConnection:
         self.producers: dict[int, ProducerEvents] = {}
         self.consumers: dict[int, ConsumerEvents] = {}
         self.protocol_version = 0
+        self.server_version = ""
         self.max_message_size = MAX_MESSAGE_SIZE
         self.address = ""
 
@@ -121,6 +122,7 @@ class PulsarConnection:
             raise
         finally:
             self._connected = None
+        self.server_version = connected.server_version
         self.protocol_version = min(connected.protocol_version, LATEST_VERSION)
         if connected.HasField("max_message_size"):
             if not 0 < connected.max_message_size <= LARGEST_MESSAGE_SIZE:

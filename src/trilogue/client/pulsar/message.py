@@ -107,7 +107,7 @@ class MessageOwner(Protocol):
 class Message:
     """A received message; properties are decoded on access."""
 
-    __slots__ = ("_metadata", "_single", "id", "owner", "redelivery_count")
+    __slots__ = ("id", "metadata", "owner", "redelivery_count", "single")
 
     def __init__(
         self,
@@ -118,8 +118,8 @@ class Message:
         owner: MessageOwner,
     ) -> None:
         self.id = id
-        self._single = single
-        self._metadata = metadata
+        self.single = single
+        self.metadata = metadata
         self.redelivery_count = redelivery_count
         self.owner = owner
 
@@ -129,7 +129,7 @@ class Message:
     @property
     def value(self) -> bytes | None:
         """The payload; None is a tombstone (null_value)."""
-        return self._single.value
+        return self.single.value
 
     @property
     def topic(self) -> str:
@@ -139,51 +139,51 @@ class Message:
     @property
     def key(self) -> str | None:
         """The partition key as text; base64 where the producer gave bytes."""
-        return self._single.partition_key
+        return self.single.partition_key
 
     @property
     def key_bytes(self) -> bytes | None:
         """The partition key as bytes: what the producer gave, or its text in UTF-8."""
-        return self._single.key
+        return self.single.key
 
     @property
     def ordering_key(self) -> bytes | None:
         """What Key_Shared goes by, before the key."""
-        return self._single.ordering_key
+        return self.single.ordering_key
 
     @property
     def properties(self) -> dict[str, str]:
         """The application's own names and values; of a repeated name the last counts."""
-        return dict(self._single.properties)
+        return dict(self.single.properties)
 
     @property
     def event_time_ms(self) -> int:
         """The event time of the application; 0 without one."""
-        return self._single.event_time
+        return self.single.event_time
 
     @property
     def publish_time_ms(self) -> int:
         """When its producer sent it."""
-        return self._metadata.publish_time
+        return self.metadata.publish_time
 
     @property
     def producer_name(self) -> str:
         """The name of the producer."""
-        return self._metadata.producer_name
+        return self.metadata.producer_name
 
     @property
     def sequence_id(self) -> int:
         """Which of its producer's messages it is."""
-        if self._single.sequence_id >= 0:
-            return self._single.sequence_id
-        return self._metadata.sequence_id + max(0, self.id.batch_index)
+        if self.single.sequence_id >= 0:
+            return self.single.sequence_id
+        return self.metadata.sequence_id + max(0, self.id.batch_index)
 
     @property
     def schema_version(self) -> bytes | None:
         """Which version of the topic's schema it was written with, as the broker numbers them."""
-        return self._metadata.schema_version
+        return self.metadata.schema_version
 
     @property
     def replicated_from(self) -> str | None:
         """The cluster it was copied from."""
-        return self._metadata.replicated_from
+        return self.metadata.replicated_from

@@ -80,11 +80,7 @@ def build_messages(
         if not _INT64_MIN <= delta <= _INT64_MAX:  # a delta that 64 bits cannot hold
             timestamp, delta = base_timestamp, 0
         latest = max(latest, timestamp)
-        headers = message.headers
-        if message.ordering_key is not None:
-            headers = (*headers, (ORDERING_KEY, message.ordering_key))
-        if message.type is not None:
-            headers = (*headers, (TYPE, message.type.encode()))
+        headers = record_headers(message)
         encoded = [(name.encode(), value) for name, value in headers] if headers else ()
         packer.pack(offset - base_offset, delta, message.key, message.value, encoded)
         count += 1
@@ -101,6 +97,16 @@ def build_messages(
         base_offset=base_offset,
         leader_epoch=header.leader_epoch,
     )
+
+
+def record_headers(message: Message) -> Headers:
+    """Return the headers of the record of a message: its own, then ordering key and type."""
+    headers = message.headers
+    if message.ordering_key is not None:
+        headers = (*headers, (ORDERING_KEY, message.ordering_key))
+    if message.type is not None:
+        headers = (*headers, (TYPE, message.type.encode()))
+    return headers
 
 
 def empty_batch(header: EntryHeader) -> bytes:

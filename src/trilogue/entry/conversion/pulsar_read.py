@@ -72,6 +72,11 @@ def read_messages(
     return found, codec
 
 
+def neutral_message(single: PulsarMessage, metadata: Metadata) -> Message:
+    """Return one message that a client has received, with what its entry's metadata say."""
+    return _message(single, headers_of(_shared(metadata)), metadata.publish_time)
+
+
 def holes_of(entry: Buffer) -> tuple[tuple[int, int], ...]:
     """List the ranges [start, end) of offsets that compaction removed; () for a damaged batch."""
     header = read_header(entry)

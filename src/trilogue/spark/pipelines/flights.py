@@ -194,6 +194,17 @@ def cancellations(spark: SparkSession, locations: PipelineLocations) -> DataFram
     )
 
 
+def select_messages(frame: DataFrame, result: Result) -> DataFrame:
+    """Return the rows of a result as messages, each with the key and event time of its row."""
+    from pyspark.sql import functions as f
+
+    return frame.select(
+        f.concat_ws("/", *result.key).alias("key"),
+        f.to_json(f.struct("*")).alias("value"),
+        f.col(result.time).alias("timestamp"),
+    )
+
+
 def _sink(
     locations: PipelineLocations, result: Result, written: RowCount
 ) -> Callable[[DataFrame, int], None]:
@@ -203,19 +214,12 @@ def _sink(
     """
 
     def write(frame: DataFrame, batch_id: int) -> None:
-        from pyspark.sql import functions as f
-
         frame = frame.persist()
         rows = frame.count()
         if rows:
             folder = f"{locations.parquet(result.name)}/batch={batch_id}"
             frame.write.mode("overwrite").parquet(folder)
-            messages = frame.select(
-                f.concat_ws("/", *result.key).alias("key"),
-                f.to_json(f.struct("*")).alias("value"),
-                f.col(result.time).alias("timestamp"),
-            )
-            to_topic = messages.write.format("trilogue").mode("append")
+            to_topic = select_messages(frame, result).write.format("trilogue").mode("append")
             to_topic.option("kafka.bootstrap.servers", locations.servers).save(result.name)
         written.rows += rows
         frame.unpersist()

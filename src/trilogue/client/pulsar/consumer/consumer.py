@@ -49,6 +49,12 @@ class Consumer(AsyncCloseable):
         return any(part.is_active for part in self._parts.values())
 
     @property
+    def server_version(self) -> str:
+        """What a broker calls itself, "Pulsar Server4.0.7"; "" where none is connected."""
+        connections = (part.connection for part in self._parts.values())
+        return next((each.server_version for each in connections if each is not None), "")
+
+    @property
     def at_end(self) -> bool:
         """Whether every topic was terminated and all of it acknowledged."""
         return bool(self._parts) and all(part.at_end for part in self._parts.values())

@@ -1,0 +1,1 @@
+"""Reads by other protocols than Kafka's: that of Pulsar."""

@@ -1,0 +1,84 @@
+"""Option `url`: the protocol and address of a cluster, and how its client logs in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from trilogue.client.errors import InvalidOption
+from trilogue.spark.errors import OptionError
+
+PULSAR_SCHEMES = ("pulsar", "pulsar+ssl")
+SCHEMES = ("kafka", *PULSAR_SCHEMES)
+PULSAR = "pulsar.client."
+SERVICE_OPTIONS = {
+    "url": "kafka://host:port (as kafka.bootstrap.servers), pulsar://host:port or "
+    "pulsar+ssl://host:port: the protocol by which topics are read",
+    "pulsar.client.authPluginClassName": "url=pulsar: AuthenticationToken, AuthenticationBasic or "
+    "AuthenticationTls, as Pulsar's clients have them",
+    "pulsar.client.authParams": "its parameters: a token, file:///PATH of one, userId:password",
+    "pulsar.client.tlsTrustCertsFilePath": "PEM file of the authorities, at the same path on each "
+    "executor",
+    "pulsar.client.tlsCertificateFilePath": "PEM file of the client's certificate",
+    "pulsar.client.tlsKeyFilePath": "PEM file of its key",
+    "pulsar.client.tlsEnableHostnameVerification": "true (default), or false: any server's name",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceUrl:
+    """A cluster that is read by Pulsar's protocol.
+
+    `settings`: the options of its client as they were given, pairs of name and value.
+    """
+
+    protocol: str
+    address: str
+    settings: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    def client_options(self) -> dict[str, Any]:
+        """Return the options of Trilogue's client of this protocol; InvalidOption."""
+        from trilogue.client.pulsar.client_config import convert_client_keys
+
+        return convert_client_keys(
+            {name.removeprefix(PULSAR): value for name, value in self.settings}
+        )
+
+
+def parse_service_url(options: Mapping[str, str]) -> ServiceUrl | str | None:
+    """Return the cluster of option `url`; of kafka:// only the servers. OptionError."""
+    url = options.get("url", "").strip()
+    given = [name for name in options if name.startswith(PULSAR)]
+    if not url:
+        if given:
+            raise OptionError(f"option {given[0]!r} needs url=pulsar://…")
+        return None
+    scheme, _, address = url.partition("://")
+    if scheme not in SCHEMES or not address:
+        kinds = ", ".join(f"{each}://" for each in SCHEMES)
+        raise OptionError(f"option 'url' is an address that begins with one of {kinds}")
+    if "kafka.bootstrap.servers" in options:
+        raise OptionError("give one of url and kafka.bootstrap.servers")
+    protocol = "pulsar" if scheme in PULSAR_SCHEMES else scheme
+    foreign = [name for name in given if not name.startswith(f"{protocol}.")]
+    if protocol != "kafka":
+        foreign += [name for name in options if name.startswith("kafka.")]
+    if foreign:
+        raise OptionError(f"option {foreign[0]!r} means nothing with url={scheme}://…")
+    if protocol == "kafka":
+        return address
+    found = ServiceUrl(protocol, url, tuple(sorted((name, options[name]) for name in given)))
+    try:
+        _ = _check_client(found)
+    except (InvalidOption, ValueError) as error:
+        raise OptionError(f"options {protocol}.…: {error}") from None
+    return found
+
+
+def _check_client(url: ServiceUrl) -> object:
+    """Return the checked options of the client; InvalidOption for what does not fit."""
+    from trilogue.client.options import build_options
+    from trilogue.client.pulsar.options import ClientOptions
+
+    return build_options(ClientOptions, url.client_options())

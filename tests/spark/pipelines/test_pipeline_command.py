@@ -1,0 +1,115 @@
+"""`trilogue pipeline run` on a small pipeline: a topic to a table, and the table to a topic."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.server import Server, clean_environment, command_line
+from tests.spark.rooms import make_topic, numbered, produce
+from tests.spark.test_sink_exactly_once import committed
+from tests.tools import require
+from trilogue.spark.local_session import find_java
+
+pytestmark = pytest.mark.timeout(1_500)
+PIPELINE = """
+from pyspark import pipelines
+from pyspark.sql import functions as f
+
+servers = spark.conf.get("trilogue.servers")
+pipelines.create_sink(
+    "target",
+    "trilogue",
+    {"kafka.bootstrap.servers": servers, "topic": "TARGET", "deliveryGuarantee": "exactly-once"},
+)
+
+
+@pipelines.append_flow(target="target")
+def copied():
+    return spark.readStream.table("copy").select("key", "value")
+
+
+@pipelines.table
+def copy():
+    return spark.readStream.table("loud")
+
+
+@pipelines.temporary_view
+def loud():
+    rows = (
+        spark.readStream.format("trilogue").option("kafka.bootstrap.servers", servers)
+        .option("startingOffsets", "earliest").load("SOURCE")
+    )
+    return rows.select("key", f.upper(f.col("value").cast("string")).alias("value"))
+
+
+@pipelines.materialized_view
+def counted():
+    return spark.read.table("copy").groupBy().count()
+"""
+
+
+def run(file: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command_line("pipeline", "run", str(file), "--storage", str(folder), *arguments),
+        env=clean_environment(), capture_output=True, text=True, timeout=1_000, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.long
+def test_a_pipeline_is_brought_up_to_date_and_repeats_nothing(server: Server, tmp_path):
+    """Whatever the order of the definitions; a second run reads only what is new."""
+    require("java", found=find_java(tmp_path / "java"))
+    source, target = make_topic(server, 2), make_topic(server, 1)
+    file = tmp_path / "small.py"
+    file.write_text(PIPELINE.replace("SOURCE", source).replace("TARGET", target))
+    arguments = ("-c", f"trilogue.servers={server.kafka}")
+
+    for added, count in (((30,), 30), ((20, 30), 50)):
+        produce(server, source, numbered(*added))
+        done = run(file, tmp_path / "run", *arguments)
+
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.stdout.endswith("small: up to date\n")
+        assert committed(server, target, 1) == sorted(f"V{number}" for number in range(count))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.py", "x = 1 +", "a.py:1: invalid syntax"),
+        ("b.py", "import nothing_of_this_name", "b.py:1: ModuleNotFoundError: No module named"),
+    ],
+)
+@pytest.mark.long
+def test_an_error_of_a_file_is_one_line(tmp_path, name, text, message):
+    require("java", found=find_java(tmp_path / "java"))
+    file = tmp_path / name
+    file.write_text(text)
+
+    done = run(file, tmp_path / "run", "--dry-run")
+
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_what_is_no_pipeline_is_refused_before_spark_starts(tmp_path):
+    (tmp_path / "x.txt").write_text("")
+    (tmp_path / "spark-pipeline.yml").write_text("name: x\n")
+    for name, message in (
+        ("nothing.py", "no such file"),
+        ("x.txt", "a pipeline is a file of one of these kinds: .py, .sql, .yml, .yaml"),
+        ("spark-pipeline.yml", "missing required field `storage`"),
+    ):
+        done = run(tmp_path / name, tmp_path / "run")
+        assert done.returncode == 1
+        assert message in done.stderr
+    assert not (tmp_path / "run").exists()
+    file = tmp_path / "x.py"
+    file.write_text("")
+    refused = run(file, tmp_path / "run", "--full-refresh-all", "--refresh", "x")
+    assert refused.returncode == 2
+    assert "--full-refresh-all already names" in refused.stderr

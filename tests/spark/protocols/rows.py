@@ -1,0 +1,96 @@
+"""Rows of the source without a Spark: what the planner and the tasks would do, in this process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import confluent_kafka
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from tests.server import Server
+from tests.spark.rooms import BEGAN_MS, make_topic, produce
+from trilogue.client.tubemq import Message
+from trilogue.client.tubemq.sync import TubeClient
+from trilogue.spark.read_options import ReadOptions
+from trilogue.spark.reader import BatchReader
+from trilogue.spark.stream_reader import StreamReader
+
+Row = dict[str, Any]
+ROWS = (
+    {"key": b"k", "value": b"one", "timestamp": BEGAN_MS},
+    {"key": None, "value": b"two", "timestamp": BEGAN_MS + 1},
+    {"key": b"", "value": None, "timestamp": BEGAN_MS + 2},
+    {"key": b"\xff\xfe", "value": b"", "timestamp": BEGAN_MS + 3},
+    {"key": b"k", "value": b"\x00\xff", "timestamp": 5,
+     "headers": [("a", b"1"), ("b", b"\xff"), ("a", b"2"), ("none", None), ("empty", b"")]},
+)  # fmt: skip
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+def read_batch(**options: object) -> list[Row]:
+    """Rows of a batch, in the order of partitions and offsets."""
+    reader = BatchReader(ReadOptions.parse({key: str(one) for key, one in options.items()}))
+    return _sorted(reader, reader.partitions())
+
+
+def read_next(reader: StreamReader, start: Any) -> tuple[list[Row], Any]:
+    """Rows of one micro-batch, and the offsets where it ended."""
+    end = reader.latestOffset(start, ReadAllAvailable())
+    return _sorted(reader, reader.partitions(start, end)), end
+
+
+def make_stream(**options: object) -> StreamReader:
+    return StreamReader(ReadOptions.parse({key: str(one) for key, one in options.items()}))
+
+
+def _sorted(reader: BatchReader | StreamReader, partitions: Any) -> list[Row]:
+    rows = [row for each in partitions for batch in reader.read(each) for row in batch.to_pylist()]
+    return sorted(rows, key=lambda row: (row["topic"], row["partition"], row.get("offset") or 0))
+
+
+def write_all(server: Server, partitions: int = 2) -> str:
+    """A topic with messages of clients of all protocols, in every compression of Kafka."""
+    import pulsar
+
+    topic = make_topic(server, partitions)
+    for codec in CODECS:
+        for number in range(partitions):
+            more = [{**row, "partition": number} for row in ROWS * 4]
+            produce(server, topic, more, **{"compression.type": codec})
+    client = pulsar.Client(server.pulsar, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    producer = client.create_producer(
+        topic, compression_type=pulsar.CompressionType.ZSTD, batching_max_publish_delay_ms=20
+    )
+    for number in range(20):
+        producer.send_async(
+            b"pulsar %d" % number, lambda *_: None, partition_key=f"k{number}",
+            properties={"a": "1", "b": "ü"}, ordering_key="o" if number % 2 else None,
+            event_timestamp=BEGAN_MS + number if number % 3 else None,
+        )  # fmt: skip
+    producer.flush()
+    client.close()
+    with TubeClient(server.tubemq) as tubes, tubes.producer(topic) as sender:
+        for number in range(6):
+            message = Message(topic, b"tube %d" % number, {"trilogue.key": "k", "b": "2"})
+            message.put_system_header("kind", "201301010000")
+            sender.send(message)
+    return topic
+
+
+def write_transactions(server: Server) -> str:
+    """A topic whose committed messages stand between aborted ones; an aborted one is the last."""
+    topic = make_topic(server, 1)
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": server.kafka, "transactional.id": f"t-{topic}"}
+    )
+    producer.init_transactions(60)
+    for number, ends in enumerate(("commit", "abort", "commit", "abort")):
+        producer.begin_transaction()
+        for row in range(10):
+            producer.produce(topic, value=b"%s %d %d" % (ends.encode(), number, row))
+        if ends == "commit":
+            producer.commit_transaction(60)
+        else:
+            producer.flush(60)
+            producer.abort_transaction(60)
+    return topic
