@@ -209,7 +209,7 @@ def test_connections_of_a_long_iteration_are_served_in_the_next_one():
 
 
 @BOTH
-def test_what_was_deferred_runs_in_order_as_far_as_an_iteration_has_time(module):
+def test_deferred_calls_run_in_order_as_far_as_an_iteration_has_time(module):
     time, done = Budget(module), []
 
     def work(name: str) -> None:

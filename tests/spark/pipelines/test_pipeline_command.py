@@ -96,7 +96,7 @@ def test_an_error_of_a_file_is_one_line(tmp_path, name, text, message):
     assert "Traceback" not in done.stderr
 
 
-def test_what_is_no_pipeline_is_refused_before_spark_starts(tmp_path):
+def test_a_file_without_a_pipeline_is_refused_before_spark_starts(tmp_path):
     (tmp_path / "x.txt").write_text("")
     (tmp_path / "spark-pipeline.yml").write_text("name: x\n")
     for name, message in (

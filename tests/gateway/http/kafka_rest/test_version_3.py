@@ -154,7 +154,7 @@ def test_a_body_without_a_record_is_refused(rest, root, content, code):
     assert last["error_code"] == code
 
 
-def test_a_batch_tells_what_was_stored(rest, root):
+def test_the_reply_to_a_batch_has_the_stored_records(rest, root):
     entries = [
         {"id": "1", "value": {"type": "JSON", "data": 1}, "timestamp": "2024-01-02T03:04:05Z"},
         {"id": "2", "partition_id": 99, "value": {"type": "JSON", "data": 2}},
