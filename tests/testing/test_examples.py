@@ -59,6 +59,7 @@ def test_the_tests_in_java_pass():
     assert output.count("ok: ") == 4
 
 
+@pytest.mark.long  # its first build takes minutes
 @pytest.mark.timeout(600)
 def test_the_tests_in_go_pass():
     require_go((1, 26))
