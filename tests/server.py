@@ -39,8 +39,8 @@ SECURED = dict.fromkeys(
     "127.0.0.1:0",
 )
 NODES = "TRILOGUE_TEST_NODES"  # serve every test by so many nodes
-START_TIMEOUT = 30.0
-STOP_TIMEOUT = 30.0
+START_TIMEOUT = 120.0  # on a shared machine too
+STOP_TIMEOUT = 120.0
 LOOK_EVERY = 0.005
 
 _numbers = itertools.count(1)

@@ -79,7 +79,7 @@ def test_one_living_node_spreads_the_slots_of_a_dead_one():
     assert all(each.alive == {2, 3} for each in decisions)
 
 
-def test_rows_read_before_a_pause_of_the_process_say_nothing_about_later_leases():
+def test_rows_read_before_a_pause_of_the_process_do_not_count_for_later_leases():
     clock = Clock()
     plane = ControlPlane(2, LEASE_S, SPREAD_S, clock)
     rows = view(clock, lease(1, 7), lease(2, 7))

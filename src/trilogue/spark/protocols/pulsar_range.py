@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from typing import TYPE_CHECKING
 
 from trilogue.client.errors import TimedOut
@@ -49,7 +49,7 @@ async def _next(found: AsyncIterator[list[PlacedMessage]]) -> list[PlacedMessage
     return await anext(found, None)
 
 
-async def _read(options: ReadOptions, where: Range) -> AsyncIterator[list[PlacedMessage]]:
+async def _read(options: ReadOptions, where: Range) -> AsyncGenerator[list[PlacedMessage]]:
     assert options.service is not None
     client = pulsar_client(options.service).client
     start = find_start(where.start)

@@ -17,8 +17,8 @@ from trilogue.gateway.http.kafka_rest.links import (
     make_list,
     topic_path,
 )
+from trilogue.gateway.http.kafka_rest.rest_errors import RestError
 from trilogue.gateway.http.kafka_rest.rest_request import (
-    RestError,
     RestReply,
     RestRequest,
     RestRoute,
@@ -39,7 +39,7 @@ class TopicBody(msgspec.Struct):
     configs: list[dict[str, Any]] = []
 
 
-class PartitionsBody(msgspec.Struct):
+class PartitionCountBody(msgspec.Struct):
     """How many partitions a topic has to have."""
 
     partitions_count: int
@@ -158,7 +158,7 @@ async def get_topic(request: RestRequest) -> RestReply:
 async def grow_topic(request: RestRequest) -> RestReply:
     """Add partitions, and return the topic."""
     await check_cluster(request)
-    count = request.json(PartitionsBody).partitions_count
+    count = request.json(PartitionCountBody).partitions_count
     granted(await request.client.admin.create_partitions({request.params["topic"]: count}))
     return RestReply(_describe_topic(request, await _find_topic(request)), MEDIA_TYPE)
 

@@ -23,9 +23,8 @@ from trilogue.gateway.http.kafka_rest.links import (
     make_head,
     make_list,
 )
+from trilogue.gateway.http.kafka_rest.rest_errors import INVALID_REQUEST, RestError
 from trilogue.gateway.http.kafka_rest.rest_request import (
-    INVALID_REQUEST,
-    RestError,
     RestReply,
     RestRequest,
     RestRoute,
@@ -49,7 +48,7 @@ class SettingChange(msgspec.Struct):
     operation: str | None = None
 
 
-class BatchBody(msgspec.Struct):
+class SettingsBody(msgspec.Struct):
     """Changes that are made together, or only checked."""
 
     data: list[SettingChange]
@@ -127,7 +126,7 @@ def _kind_routes(kind: ConfigKind) -> list[RestRoute]:
     async def alter_settings(request: RestRequest) -> None:
         """Change several settings, all or none."""
         await check_cluster(request)
-        body = request.json(BatchBody)
+        body = request.json(SettingsBody)
         changes: dict[str, str | Change | None] = {}
         for each in body.data:
             operation = OPERATIONS.get((each.operation or "SET").upper())

@@ -23,13 +23,15 @@ from trilogue.client.kafka.consumer.message import Message
 from trilogue.client.kafka.model import EARLIEST, LATEST
 from trilogue.gateway.http.kafka_rest.clients import CLIENT_ID
 from trilogue.gateway.http.kafka_rest.formats import BINARY, FORMATS, decode_stored, media_type
-from trilogue.gateway.http.kafka_rest.rest_request import (
+from trilogue.gateway.http.kafka_rest.rest_errors import (
     FORMAT_MISMATCH,
     INSTANCE_EXISTS,
     INSTANCE_NOT_FOUND,
     INVALID_REQUEST,
     TOO_MANY,
     RestError,
+)
+from trilogue.gateway.http.kafka_rest.rest_request import (
     RestReply,
     RestRequest,
     RestRoute,
@@ -90,7 +92,7 @@ class SubscriptionBody(msgspec.Struct):
     topic_pattern: str | None = None
 
 
-class PartitionsBody(msgspec.Struct):
+class AssignmentBody(msgspec.Struct):
     """Partitions."""
 
     partitions: list[TopicPartition]
@@ -263,7 +265,7 @@ class Instances:
 
     async def assign(self, request: RestRequest) -> None:
         """Read these partitions, whatever the group does."""
-        body = request.json(PartitionsBody)
+        body = request.json(AssignmentBody)
         async with self._use(request) as found:
             await found.consumer.assign((each.topic, each.partition) for each in body.partitions)
 
@@ -287,14 +289,14 @@ class Instances:
         await self._seek_all(request, LATEST)
 
     async def _seek_all(self, request: RestRequest, where: int) -> None:
-        body = request.json(PartitionsBody)
+        body = request.json(AssignmentBody)
         async with self._use(request) as found:
             for each in body.partitions:
                 found.consumer.seek((each.topic, each.partition), where)
 
     async def get_committed(self, request: RestRequest) -> Any:
         """Return the committed offsets of partitions."""
-        body = request.json(PartitionsBody)
+        body = request.json(AssignmentBody)
         wanted = [(each.topic, each.partition) for each in body.partitions]
         async with self._use(request) as found:
             offsets = await found.consumer.committed(wanted)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from trilogue.gateway.http.kafka_rest.rest_request import (
+from trilogue.gateway.http.kafka_rest.rest_errors import (
     INVALID_REQUEST,
     NO_JSON_VALUE,
     RestError,

@@ -17,8 +17,8 @@ from trilogue.gateway.http.kafka_rest.links import (
     make_link,
     make_list,
 )
+from trilogue.gateway.http.kafka_rest.rest_errors import RestError
 from trilogue.gateway.http.kafka_rest.rest_request import (
-    RestError,
     RestReply,
     RestRequest,
     RestRoute,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from trilogue.client.kafka.admin.model import ClusterDescription
-from trilogue.gateway.http.kafka_rest.rest_request import RestError, RestReply, RestRequest
+from trilogue.gateway.http.kafka_rest.rest_errors import RestError
+from trilogue.gateway.http.kafka_rest.rest_request import RestReply, RestRequest
 
 MEDIA_TYPE: Final = "application/json"
 ROOT: Final = "/v3/clusters"

@@ -19,15 +19,17 @@ from trilogue.client.kafka.producer.batch import Sent
 from trilogue.gateway.http.kafka_rest.formats import BINARY, JSON, encode
 from trilogue.gateway.http.kafka_rest.json_objects import JsonObjects
 from trilogue.gateway.http.kafka_rest.links import MEDIA_TYPE, ROOT, check_cluster
-from trilogue.gateway.http.kafka_rest.rest_request import (
+from trilogue.gateway.http.kafka_rest.rest_errors import (
     INVALID_REQUEST,
     PARTITION_NOT_FOUND,
     RestError,
+    error_of,
+)
+from trilogue.gateway.http.kafka_rest.rest_request import (
     RestReply,
     RestRequest,
     RestRoute,
     RestStream,
-    error_of,
 )
 from trilogue.gateway.http.kafka_rest.schema_codecs import FORMATS, NAMES
 from trilogue.gateway.http.kafka_rest.schema_lookup import (

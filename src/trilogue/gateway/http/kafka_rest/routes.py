@@ -25,13 +25,12 @@ from trilogue.gateway.http.escaped_paths import keep_escaped_slashes
 from trilogue.gateway.http.kafka_rest import acls, clusters, configs, groups, records, topics
 from trilogue.gateway.http.kafka_rest.clients import RestClients
 from trilogue.gateway.http.kafka_rest.consumers import Instances
+from trilogue.gateway.http.kafka_rest.rest_errors import RestError, error_of
 from trilogue.gateway.http.kafka_rest.rest_request import (
-    RestError,
     RestReply,
     RestRequest,
     RestRoute,
     RestStream,
-    error_of,
 )
 from trilogue.gateway.http.kafka_rest.schema_lookup import SchemaLookup, SchemaStore
 from trilogue.gateway.http.node_clients import NodeClients

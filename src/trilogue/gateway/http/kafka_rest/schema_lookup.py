@@ -20,7 +20,7 @@ from trilogue.broker.schemas.compatibility import Definition
 from trilogue.broker.schemas.sources import SchemaSource, make_definition
 from trilogue.broker.schemas.subjects import SubjectVersion, find_resource
 from trilogue.gateway.dependencies import ProtocolGateway
-from trilogue.gateway.http.kafka_rest.rest_request import (
+from trilogue.gateway.http.kafka_rest.rest_errors import (
     FORBIDDEN,
     INVALID_SCHEMA,
     NO_PAYLOAD_VALUE,

@@ -13,7 +13,7 @@ from trilogue.client.kafka.errors import KafkaError
 from trilogue.client.kafka.model import EARLIEST, LATEST, granted
 from trilogue.client.kafka.producer.batch import Sent
 from trilogue.gateway.http.kafka_rest.formats import encode, format_of
-from trilogue.gateway.http.kafka_rest.rest_request import (
+from trilogue.gateway.http.kafka_rest.rest_errors import (
     CODES,
     INVALID_REQUEST,
     INVALID_SCHEMA,
@@ -21,10 +21,9 @@ from trilogue.gateway.http.kafka_rest.rest_request import (
     PARTITION_NOT_FOUND,
     VALUE_SCHEMA_MISSING,
     RestError,
-    RestRequest,
-    RestRoute,
     error_of,
 )
+from trilogue.gateway.http.kafka_rest.rest_request import RestRequest, RestRoute
 from trilogue.gateway.http.kafka_rest.schema_codecs import FORMATS
 from trilogue.gateway.http.kafka_rest.schema_lookup import TOPIC_NAME, RegisteredSchema
 
