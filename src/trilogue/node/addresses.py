@@ -56,6 +56,14 @@ def resolve(address: Address) -> list[Address]:
     return [Address(host, address.port) for host in dict.fromkeys(literals)]
 
 
+def resolve_if_known(address: Address) -> list[Address]:
+    """Return what `resolve` does, or nothing: a name that clients use may be unknown here."""
+    try:
+        return resolve(address)
+    except AddressError:
+        return []
+
+
 def is_loopback(literal: Address) -> bool:
     """Return whether only this machine can reach it; 0.0.0.0 and :: count as public."""
     ip = ipaddress.ip_address(literal.host.partition("%")[0])

@@ -23,7 +23,7 @@ from trilogue.node.addresses import (
     is_loopback,
     is_wildcard,
     parse_address,
-    resolve,
+    resolve_if_known,
 )
 from trilogue.node.errors import StartError
 from trilogue.node.offline_access import OfflineAccess, open_offline_access
@@ -173,9 +173,9 @@ def _names(settings: Settings) -> set[str]:
         text = settings.text(key) if key.startswith(("listen.", "advertise.")) else ""
         if text not in {"", "off"}:
             address = parse_address(text)
-            if not any(is_wildcard(literal) for literal in resolve(address)):
+            if not any(is_wildcard(literal) for literal in resolve_if_known(address)):
                 names.add(address.host)
-    return names
+    return names.union(filter(None, map(str.strip, settings.text("tls.names").split(","))))
 
 
 def _client_addresses(settings: Settings, bound: Mapping[str, str]) -> ClientAddresses:
@@ -189,7 +189,8 @@ def _client_addresses(settings: Settings, bound: Mapping[str, str]) -> ClientAdd
             if name not in bound:
                 continue
             address = _advertised(settings, name, parse_address(bound[name]))
-            is_local = all(is_loopback(literal) for literal in resolve(address))
+            literals = resolve_if_known(address)
+            is_local = bool(literals) and all(map(is_loopback, literals))
             if not (plain in addresses and plain in IN_CLEAR and is_local):
                 addresses[plain] = (name == secured, str(address))
     return addresses

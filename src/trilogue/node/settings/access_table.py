@@ -224,4 +224,11 @@ ACCESS: tuple[Setting, ...] = (
         "How the subject of a client certificate becomes a name: Kafka's "
         "`ssl.principal.mapping.rules`.",
     ),
+    Setting(
+        "tls.names",
+        Kind.TEXT,
+        "",
+        "Further names, with commas, that the certificate made by `--secure` is for, besides those "
+        "of listeners, advertised addresses and this machine: a load balancer's or a service's.",
+    ),
 )
