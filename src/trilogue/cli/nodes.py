@@ -122,7 +122,7 @@ def rebalance(
         _request(data, cluster, content, timeout)
         return
     from trilogue.cli.tables import print_table
-    from trilogue.node.supervisor.control import ControlError
+    from trilogue.node.errors import ControlError
 
     if not cluster:
         exit_with_error("--dry-run needs --cluster URL", USAGE_ERROR)
@@ -139,7 +139,8 @@ def rebalance(
 
 
 def _request(data: Path | None, url: str, content: dict[str, Any], timeout_s: float) -> None:
-    from trilogue.node.supervisor.control import ControlError, send_request
+    from trilogue.node.errors import ControlError
+    from trilogue.node.supervisor.control import send_request
 
     try:
         if data is not None:

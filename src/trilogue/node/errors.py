@@ -1,4 +1,4 @@
-"""Errors of a start, with their exit codes."""
+"""Errors of a start, with their exit codes, and of requests of administrators."""
 
 from __future__ import annotations
 
@@ -13,3 +13,7 @@ class StartError(Exception):
     def __init__(self, message: str, code: int = START_FAILED) -> None:
         super().__init__(message)
         self.code = code
+
+
+class ControlError(Exception):
+    """A request that is refused, or a supervisor that does not answer; the text is for users."""

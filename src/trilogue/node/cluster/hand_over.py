@@ -23,7 +23,6 @@ from msgspec.structs import replace
 
 from trilogue.log.errors import LogError
 from trilogue.meta.errors import MetaError
-from trilogue.meta.leases import SPREAD
 from trilogue.meta.operations import GiveSlots
 from trilogue.node.storage import NodePlace, Storage
 
@@ -89,8 +88,7 @@ class HandOver:
         else:
             self.is_done = True
             if storage.shared is not None and not self.wanted.is_set():
-                storage.shared.keeps_lease = False  # the end of a recovery: nothing is left to do
-                storage.shared.released_as = SPREAD
+                storage.shared.end_recovery()
             log.info("slots.given", extra={"slots": self.owners})
 
 

@@ -17,7 +17,7 @@ from trilogue.log.errors import LogError
 from trilogue.meta import slot_moves
 from trilogue.meta.postgres_connection import Connection, connect
 from trilogue.node.cluster.rebalance import plan_cluster
-from trilogue.node.supervisor.control import ControlError
+from trilogue.node.errors import ControlError
 from trilogue.node.supervisor.slot_plans import parse_move
 
 LOOK_S: Final = 0.05

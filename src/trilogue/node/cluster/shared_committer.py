@@ -64,7 +64,7 @@ class SharedCommitter:
         self.node_id, self.epoch = node_id, epoch
         self.lease_ends_s = monotonic() + lease_s
         self.keeps_lease = False  # at the end: this process starts as the node again
-        self.released_as = leases.RELEASED
+        self._released_as = leases.RELEASED
         self._scheduler = scheduler
         self._url = url
         self._lease_s = lease_s
@@ -152,6 +152,11 @@ class SharedCommitter:
             self._loop.call_soon_threadsafe(self._more.set)
             self._thread.join(CLOSE_S)
 
+    def end_recovery(self) -> None:
+        """Give the lease up at the end, for a node without slots: nothing is left to do."""
+        self.keeps_lease = False
+        self._released_as = leases.SPREAD
+
     def _deliver(self, result: int) -> None:
         if self._busy:
             self._busy = False
@@ -172,7 +177,7 @@ class SharedCommitter:
         if self._lease_connection is not None and not self.keeps_lease:
             with contextlib.suppress(Exception):
                 await leases.release(
-                    self._lease_connection, self.node_id, self.epoch, self.released_as
+                    self._lease_connection, self.node_id, self.epoch, self._released_as
                 )
         for each in (self._lease_connection, None if journal is None else journal.connection):
             if each is not None:

@@ -18,13 +18,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from trilogue.node.errors import ControlError
+
 REQUEST_BYTES_MAX: Final = 256 << 10  # every slot there may be, and more
 REQUEST_WAIT_S: Final = 1.0  # for a request that its client sends with the connection
 BACKLOG: Final = 8
-
-
-class ControlError(Exception):
-    """A request that is refused, or a supervisor that does not answer; the text is for users."""
 
 
 class ControlRequest:

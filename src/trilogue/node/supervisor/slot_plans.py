@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-from trilogue.node.supervisor.control import ControlError
+from trilogue.node.errors import ControlError
 
 TOLERANCE: Final = 0.2  # of a node's share of the load: what is nearer stays
 BYTES_MIN: Final = 10_240.0  # bytes/s of a whole cluster: less says nothing about its slots

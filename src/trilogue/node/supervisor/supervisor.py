@@ -30,12 +30,12 @@ from trilogue.broker.settings.values import Value
 from trilogue.log.directory import DataDirectory
 from trilogue.log.errors import LogError
 from trilogue.log.files import OsFileSystem
-from trilogue.node.errors import WRONG_SETTING, StartError
+from trilogue.node.errors import WRONG_SETTING, ControlError, StartError
 from trilogue.node.logs import start_logging
 from trilogue.node.process import WriteLine, raise_descriptor_limit, ready_file, run
 from trilogue.node.settings.table import ALL_LISTENERS, Settings
 from trilogue.node.storage import NodePlace, start_errors
-from trilogue.node.supervisor.control import ControlError, ControlRequest, ControlSocket
+from trilogue.node.supervisor.control import ControlRequest, ControlSocket
 from trilogue.node.supervisor.node_process import NodeLink, NodeProcess
 from trilogue.node.supervisor.node_settings import check_ports, node_settings
 from trilogue.node.supervisor.slot_moves import SlotMove
