@@ -37,6 +37,7 @@ VERBS = {
     "acls": "List, add and remove ACLs, in Kafka's words.",
     "backup": "Copy the data of a server while it runs: to a folder or to S3.",
     "restore": "Make a data directory from a backup.",
+    "upgrade-check": "Check whether this version serves a data directory, and what it changes.",
     "doctor": "Check this installation, its data, or a running server.",
     "config": "Print every setting with its value and origin.",
     "codec": "Print the code generated for a Kafka message.",
@@ -59,6 +60,7 @@ MODULES = {
     "subscriptions": "cli.subscriptions.command",
     "table": "cli.table_command",
     "topics": "cli.topics.command",
+    "upgrade-check": "cli.upgrade_check",
     "users": "cli.access.users",
 }
 """The module of each verb that is not `trilogue.cli.<verb>`."""
@@ -133,7 +135,8 @@ def build_command(words: Sequence[str] = ()) -> Callable[..., object]:
                     command.callback = _with_client_config(command.callback)
             app.add_typer(group, name=first)
         else:
-            app.command(first)(_with_client_config(getattr(module, first)))
+            verb = getattr(module, first.replace("-", "_"))
+            app.command(first)(_with_client_config(verb))
     return typer.main.get_command(app)
 
 
