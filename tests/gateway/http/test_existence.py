@@ -194,10 +194,10 @@ def test_topics_and_groups_of_the_rest_proxy(world: World, user: str):
             continue
 
         def ask(name: str, route: object = route) -> tuple[int, str]:
-            values = {**VALUES, "cluster": cluster, "topic": name, "group": name}
+            values = {**VALUES, "cluster": cluster, "topic": name, "group": name, "member": "m"}
             path = f"{REST_ROOT}{route.path.format(**values)}?timeout=0"
             return send_to(
-                world, user, route.method, path, content=rest_body(name), headers=REST_JSON
+                world, user, route.method, path, content=rest_body(name, path), headers=REST_JSON
             )
 
         status, text = check_alike(ask, about=route)
@@ -205,12 +205,16 @@ def test_topics_and_groups_of_the_rest_proxy(world: World, user: str):
             assert status == 403 or '"error_code":40301' in text, (route, text)
 
 
-def rest_body(name: str) -> str:
+def rest_body(name: str, path: str) -> str:
     place = {"topic": name, "partition": 0}
     body = {
         "records": [{"value": 1}], "value": {"data": 1}, "topic_name": name, "topics": [name],
         "partitions": [place], "offsets": [{**place, "offset": 0}], "name": "i",
+        "data": [{"name": "retention.ms", "value": "1000"}], "partitions_count": 9,
+        "entries": [{"id": "1", "value": {"data": 1}}],
     }  # fmt: skip
+    if "configs/" in path:
+        body["value"] = "1000"
     return json.dumps(body)
 
 
