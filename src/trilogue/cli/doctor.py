@@ -80,15 +80,7 @@ def doctor(
         raise typer.Exit(_look_at(server, http, timeout, write=write, as_json=as_json))
     if write:
         exit_with_error("--write is for --server HOST:PORT", USAGE_ERROR)
-    settings = settings_from(
-        data=data,
-        config=config,
-        listen=None,
-        advertise=None,
-        assignments=None,
-        ready_file=None,
-        insecure=False,
-    )
+    settings = settings_from(data=data, config=config)
     try:
         found = dict(findings(Path(settings.text("data"))))
     except PermissionError as error:

@@ -18,12 +18,12 @@ import typer
 
 from trilogue import __version__
 from trilogue.cli.options import ConfigOption, DataOption, exit_with_error, settings_from
-from trilogue.log.directory import CLUSTER_FILE, FORMAT, RESTORING
+from trilogue.log.directory import CLUSTER_FILE, FORMAT, RESTORING, parse_format
 from trilogue.log.journal import frame
 from trilogue.log.segments import manifest, segment
 from trilogue.meta import operations
+from trilogue.meta.sqlite import connect
 
-_TEXT: Final = "trilogue data format "
 _START_MAX: Final = 4096  # bytes of a file that are read
 _JOURNAL: Final = Struct(">8s4xI")  # magic, checksum, version
 _SEGMENT: Final = Struct(">8sH")  # magic, version
@@ -39,15 +39,7 @@ def upgrade_check(
 
     Exit code 0: it does; 1: it does not; 2: a setting is wrong or no longer there.
     """
-    settings = settings_from(
-        data=data,
-        config=config,
-        listen=None,
-        advertise=None,
-        assignments=None,
-        ready_file=None,
-        insecure=False,
-    )
+    settings = settings_from(data=data, config=config)
     path = Path(settings.text("data"))
     try:
         found = read_formats(path)
@@ -147,19 +139,16 @@ def _directory(data: Path) -> FoundFormat | None:
     path = data / "format"
     if not path.exists():
         return None
-    text = _start(path).decode(errors="replace")
-    number = text.removeprefix(_TEXT).strip()
-    if not text.startswith(_TEXT) or not (number.isascii() and number.isdigit()):
-        return FoundFormat("directory", None, FORMAT, reason="names no format: it is damaged")
-    return FoundFormat("directory", int(number), FORMAT)
+    version = parse_format(_start(path))
+    reason = "names no format: it is damaged" if version is None else ""
+    return FoundFormat("directory", version, FORMAT, reason=reason)
 
 
 def _metadata(path: Path) -> FoundFormat | None:
-    if not path.exists():
+    if not (path.exists() and path.stat().st_size):  # a start creates it
         return None
     try:
-        address = f"{path.absolute().as_uri()}?mode=ro"
-        with contextlib.closing(sqlite3.connect(address, uri=True)) as database:
+        with contextlib.closing(connect(path, read_only=True)) as database:
             (version,) = database.execute("PRAGMA user_version").fetchone()
     except sqlite3.Error as error:
         return FoundFormat("metadata", None, operations.FORMAT_VERSION, reason=str(error))

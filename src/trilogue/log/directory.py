@@ -33,6 +33,14 @@ FORMAT_BYTES_MAX: Final = 100
 FILL_BYTES: Final = 1 << 20
 
 
+def parse_format(content: bytes) -> int | None:
+    """Return the format that the file `format` names; None where it names none."""
+    content = content[:FORMAT_BYTES_MAX]
+    version = content.removeprefix(_TEXT.encode()).strip()
+    is_named = content.startswith(_TEXT.encode()) and version.isdigit()
+    return int(version) if is_named else None
+
+
 class DataDirectory:
     """An open data directory. It is locked against other processes until `close`."""
 
@@ -95,13 +103,12 @@ class DataDirectory:
                 raise CorruptLog("there is data but no file names its format", path)
             write_small(fs, path, f"{_TEXT}{FORMAT}\n".encode())
             return
-        content = fs.read(path)[:FORMAT_BYTES_MAX]
-        version = content.removeprefix(_TEXT.encode()).strip()
-        if not content.startswith(_TEXT.encode()) or not version.isdigit():
+        version = parse_format(fs.read(path))
+        if version is None:
             raise CorruptLog("this file does not name the format of the data", path)
-        if int(version) > FORMAT:
+        if version > FORMAT:
             raise NewerFormat(
-                f"{self.path} has data format {int(version)}, this program knows up to {FORMAT}: "
+                f"{self.path} has data format {version}, this program knows up to {FORMAT}: "
                 "use the version that wrote it, or a newer one"
             )
 

@@ -108,7 +108,7 @@ class SqliteMeta(QueuedMeta):
             )
         try:
             _refuse_newer(path)
-            connection = _connect(path, create=create)
+            connection = connect(path, create=create)
             try:
                 if _prepare(path, connection, create=create, size_max=size_max):
                     _create(connection, new_cluster_id(), node_id)
@@ -131,7 +131,7 @@ class SqliteMeta(QueuedMeta):
     def snapshots(self) -> Iterator[tuple[bytes, bytes]]:
         """Read all snapshots, in the order of their keys."""
         try:
-            with contextlib.closing(_connect(self._path, read_only=True)) as connection:
+            with contextlib.closing(connect(self._path, read_only=True)) as connection:
                 yield from connection.execute("SELECT key, value FROM snapshots ORDER BY key")
         except sqlite3.Error as error:
             raise StorageFailed(f"snapshots cannot be read ({error})") from error
@@ -246,7 +246,8 @@ def _code(error: sqlite3.Error) -> int:
 # ── opening ───────────────────────────────────────────────────────────────────────────────────
 
 
-def _connect(path: Path, *, create: bool = False, read_only: bool = False) -> sqlite3.Connection:
+def connect(path: Path, *, create: bool = False, read_only: bool = False) -> sqlite3.Connection:
+    """Connect to the file of metadata. Raises CorruptLog where it is missing or empty."""
     if create and not path.exists():
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600))
     if not create and not (path.exists() and path.stat().st_size):
@@ -267,7 +268,7 @@ def _refuse_newer(path: Path) -> None:
     """
     if not (path.exists() and path.stat().st_size):
         return
-    with contextlib.closing(_connect(path, read_only=True)) as connection:
+    with contextlib.closing(connect(path, read_only=True)) as connection:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version > FORMAT_VERSION:
         raise NewerFormat(f"meta has format {version}, this program knows {FORMAT_VERSION}: {path}")

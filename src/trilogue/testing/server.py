@@ -26,6 +26,7 @@ from trilogue.gateway.http.connection_limits import HttpLimits
 from trilogue.gateway.http.listener import HttpListener
 from trilogue.node.errors import StartError
 from trilogue.node.logs import start_logging
+from trilogue.node.settings.sources import parse_assignment
 from trilogue.node.settings.table import SettingsError
 from trilogue.testing.embedded_broker import EmbeddedBroker
 
@@ -43,12 +44,10 @@ def run_test_server(
 ) -> None:
     """Serve until the parent, stdin, a signal or `seconds` end it; StartError."""
     start_logging(level="warning", form="text", stream=sys.stderr)
-    settings = {}
-    for assignment in assignments:
-        key, equals, value = assignment.partition("=")
-        if not equals:
-            raise StartError(f"--set {assignment}: expected KEY=VALUE", code=2)
-        settings[key.strip()] = value
+    try:
+        settings = dict(map(parse_assignment, assignments))
+    except SettingsError as error:
+        raise StartError(str(error), code=2) from error
     parent = os.getppid()  # before anything that takes long
     broker = EmbeddedBroker(data, settings)
     try:

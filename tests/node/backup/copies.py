@@ -33,7 +33,7 @@ def texts(broker: EmbeddedBroker, topic: str = "t") -> list[str]:
 
 
 def take(broker: EmbeddedBroker, place: Path, keep: int | None = None) -> BackupResult:
-    return BackupRun(broker.data, open_target(str(place))).take(keep)
+    return BackupRun(broker.data, open_target(str(place))).run(keep)
 
 
 def read_meta(broker: EmbeddedBroker, query: str) -> int:

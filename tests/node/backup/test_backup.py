@@ -242,10 +242,10 @@ def test_a_place_that_cannot_be_is_named_with_advice(unflushed, tmp_path):
         take(unflushed, unflushed.data / "b")
     (tmp_path / "c").mkdir()
     with pytest.raises(BackupError, match="holds no data of a server: --data DIR"):
-        BackupRun(tmp_path / "c", open_target(str(tmp_path / "b"))).take()
+        BackupRun(tmp_path / "c", open_target(str(tmp_path / "b"))).run()
     (tmp_path / "c" / "cluster").write_text("")
     with pytest.raises(BackupError, match="pg_dump"):
-        BackupRun(tmp_path / "c", open_target(str(tmp_path / "b"))).take()
+        BackupRun(tmp_path / "c", open_target(str(tmp_path / "b"))).run()
     with pytest.raises(BackupError, match="neither s3://BUCKET/PREFIX"):
         open_target("gs://bucket/prefix")
     with pytest.raises(BackupError, match="no whole backup 2026"):

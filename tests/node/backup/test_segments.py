@@ -49,21 +49,21 @@ def test_backups_lie_in_a_bucket(s3, keys, tmp_path):
     try:
         with start_broker(settings=UNFLUSHED) as broker:
             send(broker, "t", "1")
-            BackupRun(broker.data, target).take()
+            BackupRun(broker.data, target).run()
             failures = iter([503, "reset"])
             proxy.fault = lambda method, _: next(failures, None) if method == "PUT" else None
             send(broker, "t", "2")
-            BackupRun(broker.data, target).take(keep=1)
+            BackupRun(broker.data, target).run(keep=1)
             assert len(target.records()) == 1
             restored(target, tmp_path / "d")
 
             proxy.fault = lambda _method, _path: 403
             with pytest.raises(BackupError, match="check the keys and their rights"):
-                BackupRun(broker.data, target).take()
+                BackupRun(broker.data, target).run()
             proxy.fault = lambda _method, _path: None
             missing = open_target(f"s3://{BUCKET}-missing/prefix", reach)
             with pytest.raises(BackupError, match="is there a bucket of this name"):
-                BackupRun(broker.data, missing).take()
+                BackupRun(broker.data, missing).run()
         with start_broker(tmp_path / "d") as copy:
             assert texts(copy) == ["1", "2"]
     finally:
@@ -97,7 +97,7 @@ def test_a_backup_has_what_the_server_keeps_in_object_storage(tmp_path):
             open_target(str(tmp_path / "b")),
             lambda cluster_id: Reach(StoreOptions(f"file://{objects}"), cluster_id),
         )
-        assert run.take().record.has_objects
+        assert run.run().record.has_objects
     restored(tmp_path / "b", tmp_path / "d")
     with start_broker(tmp_path / "d") as copy:
         assert texts(copy) == sent

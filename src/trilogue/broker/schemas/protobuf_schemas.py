@@ -93,23 +93,18 @@ def find_root(native: bytes) -> FileDescriptorProto:
     return found[name]
 
 
-def list_files(native: bytes) -> list[FileDescriptorProto]:
-    """Return the files of a definition, each after its imports; InvalidSchema."""
+def make_pool(native: bytes) -> Any:
+    """Return a DescriptorPool with the files of a definition; InvalidSchema."""
+    from google.protobuf.descriptor_pool import DescriptorPool
+
     found = _files(native)
     for file in list(found.values()):
         for name in file.dependency:
             _add_well_known(name, found)
     if len(found) > FILES_MAX:
         raise InvalidSchema(f"a Protobuf schema has at most {FILES_MAX} files")
-    return list(_ordered([*found], found))
-
-
-def make_pool(native: bytes) -> Any:
-    """Return a DescriptorPool with the files of a definition; InvalidSchema."""
-    from google.protobuf.descriptor_pool import DescriptorPool
-
     pool = DescriptorPool()
-    for each in list_files(native):
+    for each in _ordered([*found], found):  # each after its imports
         pool.AddSerializedFile(each.SerializeToString())
     return pool
 

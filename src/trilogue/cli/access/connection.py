@@ -186,16 +186,7 @@ class OfflineAccess:
     def __init__(self, data: Path | None, cluster_url: str | None) -> None:
         if data is not None and not (data / "format").exists():
             raise CommandError(f"--data {data}: there is no data of a server", USAGE_ERROR)
-        self._settings = settings_from(
-            data=data,
-            config=None,
-            listen=None,
-            advertise=None,
-            assignments=None,
-            ready_file=None,
-            insecure=False,
-            cluster=cluster_url,
-        )
+        self._settings = settings_from(data=data, cluster=cluster_url)
 
     def list_users(self) -> list[Row]:
         """Return all users."""

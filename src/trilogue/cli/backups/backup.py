@@ -58,23 +58,14 @@ def backup(
     from trilogue.node.backup.targets import open_target
     from trilogue.node.settings.objects import reach_of
 
-    settings = settings_from(
-        data=data,
-        config=config,
-        listen=None,
-        advertise=None,
-        assignments=assignments,
-        ready_file=None,
-        insecure=False,
-        is_complete=False,
-    )
+    settings = settings_from(data=data, config=config, assignments=assignments, is_complete=False)
     reach = partial(reach_of, settings) if settings.text("objects.url") else None
     began = time.monotonic()
     try:
         place = open_target(
             target, store_options(target, endpoint, region, credentials_file, settings)
         )
-        result = BackupRun(Path(settings.text("data")), place, reach).take(keep)
+        result = BackupRun(Path(settings.text("data")), place, reach).run(keep)
     except BackupError as error:
         exit_with_error(str(error), FAILED)
     _print(result, time.monotonic() - began, as_json=as_json)

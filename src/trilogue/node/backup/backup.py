@@ -105,7 +105,7 @@ class BackupRun:
         self._segments: dict[str, StoredFile] = {}  # those of this and earlier backups, by key
         self._objects: ObjectCache | None = None  # the server's segments in object storage
 
-    def take(self, keep: int | None = None) -> BackupResult:
+    def run(self, keep: int | None = None) -> BackupResult:
         """Take one backup and remove all but the newest `keep`. Raises `BackupError`."""
         if self._target.folder is not None and self._target.folder.is_relative_to(
             self._data.absolute()

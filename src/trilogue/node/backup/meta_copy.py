@@ -16,7 +16,7 @@ import msgspec
 from trilogue.log.directory import CLUSTER_FILE
 from trilogue.log.errors import CorruptLog, NewerFormat
 from trilogue.meta.operations import FORMAT_VERSION
-from trilogue.meta.sqlite import BUSY_SECONDS
+from trilogue.meta.sqlite import connect
 from trilogue.meta.state import MetaState
 from trilogue.meta.tables import APPLICATION_ID, load_state
 from trilogue.node.backup.errors import BackupError
@@ -89,13 +89,8 @@ def _take_files(target: Path) -> MetaState:
     return state
 
 
-@contextlib.contextmanager
-def _connect(path: Path) -> Iterator[sqlite3.Connection]:
-    uri = f"{path.absolute().as_uri()}?mode=ro"
-    with contextlib.closing(
-        sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
-    ) as connection:
-        yield connection
+def _connect(path: Path) -> contextlib.closing[sqlite3.Connection]:
+    return contextlib.closing(connect(path, read_only=True))
 
 
 @contextlib.contextmanager

@@ -73,10 +73,8 @@ def load_settings(
             raise SettingsError(_unknown("environment variable", name, BY_ENVIRONMENT))
         _give(variables, BY_ENVIRONMENT[name].key, text, f"environment {name}")
     for assignment in assignments:
-        key, equals, text = assignment.partition("=")
-        if not equals:
-            raise SettingsError(f"--set {assignment}: expected KEY=VALUE")
-        _give(assigned, key.strip(), text, f"--set {key.strip()}")
+        key, text = parse_assignment(assignment)
+        _give(assigned, key, text, f"--set {key}")
     for key, text, origin in flags:
         _give(flagged, key, text, origin)
     stronger = (("flag", flagged), ("--set", assigned), ("environment", variables), ("file", file))
@@ -87,6 +85,14 @@ def load_settings(
     if is_complete:
         check_together(settings)
     return settings
+
+
+def parse_assignment(assignment: str) -> tuple[str, str]:
+    """Return key and value of a KEY=VALUE; raises SettingsError."""
+    key, equals, text = assignment.partition("=")
+    if not equals:
+        raise SettingsError(f"--set {assignment}: expected KEY=VALUE")
+    return key.strip(), text
 
 
 def _directory_settings(data: Path) -> dict[str, SettingValue]:

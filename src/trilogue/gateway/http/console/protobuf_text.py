@@ -11,12 +11,11 @@ from typing import Any, Final
 
 from google.protobuf import json_format
 from google.protobuf.descriptor import Descriptor
-from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
 from trilogue.broker.schemas.compatibility import root_message
-from trilogue.broker.schemas.protobuf_schemas import find_root, list_files
+from trilogue.broker.schemas.protobuf_schemas import find_root, make_pool
 
 FRAME_BYTES: Final = 5  # the zero byte and the id
 DEPTH_MAX: Final = 16  # of a message in others
@@ -27,9 +26,7 @@ class ProtobufReader:
     """Reads the payloads of one schema. Raises InvalidSchema, and what the pool raises."""
 
     def __init__(self, native: bytes) -> None:
-        self._pool = DescriptorPool()
-        for file in list_files(native):
-            self._pool.AddSerializedFile(file.SerializeToString())
+        self._pool = make_pool(native)
         self._root = self._pool.FindMessageTypeByName(root_message(native))
         self._file = self._pool.FindFileByName(find_root(native).name)
 
