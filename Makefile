@@ -91,9 +91,9 @@ test-model: setup ## only the log against its model: 30,000 steps (TRILOGUE_MODE
 test-crash: setup ## only kill, power loss, failing disks, all of their tests (some want root and strace)
 	$(BIN)/python -m pytest tests/crash -m 'long or not long'
 
-fuzz: setup ## only damaged logins, with new seeds: FUZZ_ROUNDS=20000 of each kind
+fuzz: setup ## only damaged logins, with new seeds (FUZZ_ROUNDS=20000 of each kind), and damaged messages in every version
 	TRILOGUE_FUZZ_ROUNDS=$${FUZZ_ROUNDS:-20000} TRILOGUE_FUZZ_SEED=$${FUZZ_SEED:-$$(date +%s)} \
-		$(BIN)/python -m pytest $(SHARED) --timeout 0 tests/security/fuzz
+		$(BIN)/python -m pytest $(SHARED) --timeout 0 tests/security/fuzz tests/wire/kafka -m 'long or not long'
 
 lint: setup ## ruff, import-linter, codespell, tidy
 	$(BIN)/ruff check .

@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import warnings
 from collections.abc import Callable, Generator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -45,10 +46,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object | 
     return sharing.scheduler(config, log)
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A whole run neither imports nor lists files of which it runs nothing."""
+    return sharing.is_left_out(config, collection_path) or None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Marks by place (tests/sharing.py)."""
-    if sharing.is_full(item):
+    if sharing.is_rare(item):
+        item.add_marker(LONG)
+    elif sharing.is_full(item):
         item.add_marker(FULL)
 
 

@@ -9,6 +9,7 @@ through here too.
 from __future__ import annotations
 
 import os
+import re
 import time
 from pathlib import Path
 
@@ -112,6 +113,34 @@ QUICK = (
 VARIANTS = ("[trilogue-franz-go", "[trilogue-java", "[trilogue-kafkajs", "[trilogue-kcat",
             "[trilogue-sarama", "java_delete", "sigterm", "-kill]", "append_garbage")  # fmt: skip
 """Parameters that are full also there: clients in other languages, and the milder of two ends."""
+RARE = (
+    "tests/attacks/test_unread.py::test_120_clients_of_one_protocol[get_",
+    "tests/attacks/test_unread.py::test_120_clients_of_one_protocol[peek_",
+    "tests/attacks/test_unread.py::test_120_clients_of_one_protocol[take_",
+    "tests/conformance/kafka/test_own_client.py::test_a_real_kafka_renews_our_sessions_on_their_connections[3",
+    "tests/conformance/kafka/test_own_client.py::test_a_real_kafka_renews_our_sessions_on_their_connections[4.3.1--1",
+    "tests/crash/cluster/test_spread_slots.py::test_nothing_acked_is_lost_while_nodes_are_drained",
+    "tests/crash/kafka/test_clock.py",
+    "tests/crash/kafka/test_old_sets_kill.py",
+    "tests/crash/test_journal_tail.py",
+    "tests/crash/test_move_slots.py",
+    "tests/crash/transactions/test_connect_kill.py",
+    "tests/crash/transactions/test_pulsar_transactions_kill.py::test_messages_and_acks_over_nodes",
+    "tests/node/test_serve_flush.py::test_a_kill_between_flushes_loses_nothing[3",
+    "tests/security/test_kafka_logins.py::test_librdkafka_renews_its_session_on_its_connection[SCRAM",
+)
+RARE_VARIANTS = {
+    "tests/conformance/": ("java-console-3.9.1",),
+    "tests/conformance/kafka/families/": ("java-3.9.1",),
+    "tests/conformance/kafka/programs/test_streams.py": ("[trilogue-3.9.1",),
+    "tests/conformance/kafka/programs/test_tools.py": ("[trilogue-3.9.1",),
+    "tests/conformance/kafka/test_quotas.py": ("[trilogue-3.9.1",),
+    "tests/crash/": ("sigterm", "-kill]"),
+}
+"""Tests of `make test-long` that are left out of `make test-all`: another release of a client, and
+the milder end of a process, beside those that stay."""
+MAY_MARK = re.compile(r"mark\.full|kafka\.instances import .*newest")
+"""The text of a file with full tests that have this mark by themselves."""
 LOADFILE = "loadfile"
 TOGETHER = ("tests/spark",)  # one session of Spark for all its files
 FIRST = ("docs", "spark", "crash", "conformance", "cli", "client", "node", "demo", "http")
@@ -131,6 +160,31 @@ def is_full(item: pytest.Item) -> bool:
     if not place.startswith(FULL):
         return False
     return not place.startswith(QUICK) or any(each in place for each in VARIANTS)
+
+
+def is_rare(item: pytest.Item) -> bool:
+    """Whether a test belongs to `make test-long` only, by its place."""
+    place = item.nodeid
+    return place.startswith(RARE) or any(
+        place.startswith(folder) and any(each in place for each in variants)
+        for folder, variants in RARE_VARIANTS.items()
+    )
+
+
+def is_left_out(config: pytest.Config, path: Path) -> bool:
+    """Whether a whole run would import this file for nothing, since it runs none of its tests.
+
+    A file that the command line names is always collected.
+    """
+    if not path.match("test_*.py") or config.args != config.getini("testpaths"):
+        return False
+    place = path.relative_to(config.rootpath).as_posix()
+    named = config.getoption("markexpr")
+    if not named:
+        has_quick = place.startswith(QUICK) or any(each.startswith(place) for each in QUICK)
+        return place.startswith(FULL) and not has_quick
+    has_full = place.startswith(FULL) or any(each.startswith(place) for each in FULL)
+    return named == "full" and not has_full and not MAY_MARK.search(path.read_text())
 
 
 def put_in_order(config: pytest.Config, items: list[pytest.Item]) -> None:

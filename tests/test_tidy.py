@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parent.parent
 MODULE_LINES, MODULE_LINES_WARNED, FUNCTION_LINES, BLOB_BYTES = 700, 400, 70, 100_000
 FOLDER_MODULES = 25
@@ -63,29 +61,27 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
-@pytest.mark.parametrize("path", PYTHON, ids=name)
-def test_modules_and_functions_fit_their_limits(path: Path):
-    text = path.read_text()
-
+def test_modules_and_functions_fit_their_limits():
+    lines = {name(path): path.read_text().count("\n") for path in PYTHON}
     long = [
-        f"{node.name} ({node.end_lineno - node.lineno + 1} lines)"
+        f"{name(path)}: {node.name} ({node.end_lineno - node.lineno + 1} lines)"
+        for path in PYTHON
         for node in ast.walk(parsed(path))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and node.end_lineno - node.lineno + 1 > FUNCTION_LINES
     ]
 
-    lines = text.count("\n")
-    if lines > MODULE_LINES_WARNED:
-        with warnings.catch_warnings():
-            warnings.simplefilter("default")
-            warnings.warn(f"{name(path)} has {lines} lines", stacklevel=1)
-    assert lines <= MODULE_LINES
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        for path, count in lines.items():
+            if count > MODULE_LINES_WARNED:
+                warnings.warn(f"{path} has {count} lines", stacklevel=1)
+    assert [f"{path}: {count}" for path, count in lines.items() if count > MODULE_LINES] == []
     assert long == []
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name)
-def test_every_module_has_a_docstring(path: Path):
-    assert ast.get_docstring(parsed(path))
+def test_every_module_has_a_docstring():
+    assert [name(path) for path in SOURCES if not ast.get_docstring(parsed(path))] == []
 
 
 def test_every_module_is_imported_somewhere():
@@ -302,6 +298,7 @@ def test_names_of_tests_use_the_words_of_the_field():
     ] == []
 
 
-@pytest.mark.parametrize("path", WRITTEN, ids=name)
-def test_only_what_a_reader_can_open_is_cited(path: Path):
-    assert PRIVATE.findall(path.read_text()) == []
+def test_only_what_a_reader_can_open_is_cited():
+    cited = {name(path): PRIVATE.findall(path.read_text()) for path in WRITTEN}
+
+    assert {path: texts for path, texts in cited.items() if texts} == {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import urllib.request
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 
@@ -78,48 +79,47 @@ def definitions() -> dict[str, set[str]]:
     return found
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_links_lead_somewhere(page: Path):
+def missing(pages: list[Path], find: Callable[[Path], Iterable[object]]) -> dict[str, list[str]]:
+    """What each page names that is not there; pages that name nothing of that kind are left out.
+
+    One test for all pages: some thousand tests of a millisecond take longer than their work.
+    """
+    found = {name(page): sorted(map(str, find(page))) for page in pages}
+    return {page: names for page, names in found.items() if names}
+
+
+def missing_links(page: Path) -> list[Path]:
     targets = [(page.parent / target).resolve() for target in links(page)]
     if page in RECORDS:
         targets = [present(target) for target in targets]
+    return [target for target in targets if not target.exists()]
 
-    assert [str(target) for target in targets if not target.exists()] == []
 
-
-@pytest.mark.parametrize("page", PRESENT, ids=name)
-def test_tests_that_a_page_names_are_there(page: Path):
+def missing_tests(page: Path) -> set[str]:
     ours = FOREIGN_SUITES.sub("", prose(page))
     named = {text for text in CODE.findall(ours) if re.fullmatch(r"test_\w+", text)}
+    return named - known_tests()
 
-    assert set() == named - known_tests()
 
-
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_files_that_a_page_names_are_there(page: Path):
+def missing_files(page: Path) -> list[str]:
     named = {text for text in inline(page) if PATH.fullmatch(text)}
 
     if page in RECORDS and page != MOVED:
         named = {moved().get(path.removeprefix("src/trilogue/"), path) for path in named}
     elif page == MOVED:
         named = set(moved().values())
+    return [path for path in named if not exists(path)]
 
-    assert sorted(path for path in named if not exists(path)) == []
 
-
-@pytest.mark.parametrize("page", PRESENT, ids=name)
-def test_functions_that_a_page_names_are_there(page: Path):
+def missing_functions(page: Path) -> list[str]:
     named = {found for text in inline(page) if (found := CALL.fullmatch(text))}
     known = definitions()
 
-    assert (
-        sorted(found[0] for found in named if not {found[2], found[1] or found[2]} <= known.keys())
-        == []
-    )
+    return [found[0] for found in named if not {found[2], found[1] or found[2]} <= known.keys()]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_settings_and_events_that_a_page_names_exist(page: Path):
+def missing_settings(page: Path) -> set[str]:
+    """Settings and log events."""
     named = {
         text
         for text in inline(page)
@@ -127,7 +127,7 @@ def test_settings_and_events_that_a_page_names_exist(page: Path):
     }
     known = source_text()
 
-    assert set() == {
+    return {
         text
         for text in named - BY_KEY.keys() - TOPIC_SETTINGS.keys() - KAFKA_SETTINGS.keys()
         if f'"{text}"' not in known
@@ -139,17 +139,14 @@ def source_text() -> str:
     return "\n".join(path.read_text() for path in SOURCES.rglob("*.py"))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_options_that_a_page_types_exist(page: Path):
+def missing_options(page: Path) -> list[str]:
     text = "\n".join(text for _, text in blocks(page)) + "\n" + "\n".join(inline(page))
-    unknown = [
+    return [
         f"{verb} {option}"
         for verb, _, rest in (command.partition(" ") for command in COMMAND.findall(text))
         for option in OPTION.findall(rest)
         if option not in help_of(verb)
     ]
-
-    assert unknown == []
 
 
 @cache
@@ -157,15 +154,47 @@ def help_of(verb: str) -> str:
     return run_trilogue(verb, "--help", environment={"COLUMNS": "200"}).stdout
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_targets_of_make_that_a_page_types_exist(page: Path):
-    listed = subprocess.run(
-        ["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout
+def missing_targets(page: Path) -> set[str]:
     text = "\n".join(text for _, text in blocks(page)) + "\n" + "\n".join(inline(page))
     named = set(re.findall(r"(?:^|[&;] *|\n)make ([a-z-]+)", text))
 
-    assert set() == named - set(re.findall(r"^ *([a-z-]+) ", listed, re.MULTILINE))
+    return named - targets_of_make()
+
+
+@cache
+def targets_of_make() -> set[str]:
+    listed = subprocess.run(
+        ["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    return set(re.findall(r"^ *([a-z-]+) ", listed, re.MULTILINE))
+
+
+def test_links_lead_somewhere():
+    assert missing(PAGES, missing_links) == {}
+
+
+def test_tests_that_pages_name_are_there():
+    assert missing(PRESENT, missing_tests) == {}
+
+
+def test_files_that_pages_name_are_there():
+    assert missing(PAGES, missing_files) == {}
+
+
+def test_functions_that_pages_name_are_there():
+    assert missing(PRESENT, missing_functions) == {}
+
+
+def test_settings_and_events_that_pages_name_exist():
+    assert missing(PAGES, missing_settings) == {}
+
+
+def test_options_that_pages_type_exist():
+    assert missing(PAGES, missing_options) == {}
+
+
+def test_targets_of_make_that_pages_type_exist():
+    assert missing(PAGES, missing_targets) == {}
 
 
 def test_metrics_that_pages_name_are_served(tmp_path: Path):
@@ -179,14 +208,20 @@ def test_metrics_that_pages_name_are_served(tmp_path: Path):
     assert set() == {metric for metric in named if f"# TYPE {metric} " not in page}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_config_files_that_a_page_shows_are_accepted(page: Path, tmp_path: Path):
-    for kind, text in blocks(page):
-        if kind == "toml":
-            file = tmp_path / "trilogue.toml"
-            file.write_text(text)
+SHOWN = [
+    pytest.param(text, id=f"{name(page)}-{number}")
+    for page in PAGES
+    for number, (kind, text) in enumerate(blocks(page))
+    if kind == "toml"
+]
 
-            load_settings(environment={}, config_file=file)
+
+@pytest.mark.parametrize("text", SHOWN)
+def test_config_files_that_a_page_shows_are_accepted(text: str, tmp_path: Path):
+    file = tmp_path / "trilogue.toml"
+    file.write_text(text)
+
+    load_settings(environment={}, config_file=file)
 
 
 GLOSSARY = ROOT / "docs" / "explanation" / "names.md"

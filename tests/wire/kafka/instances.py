@@ -78,14 +78,17 @@ def changes(spoken: Spoken) -> bool:
 
 
 def quick(spoken: Spoken) -> object:
-    """A parameter of a test: versions that change nothing are tested by `make test-all` only."""
-    marks = () if changes(spoken) else pytest.mark.full
+    """A parameter of a test; versions that change nothing are left to `make fuzz`."""
+    marks = () if changes(spoken) else pytest.mark.long
     return pytest.param(spoken, marks=marks, id=str(spoken))
 
 
 def newest(spoken: Spoken) -> object:
-    """A parameter of a slower test: all but a message's last version are `make test-all`'s."""
-    marks = () if spoken.version == table(spoken.cls).last else pytest.mark.full
+    """A parameter of a slower test: earlier versions are tested by `make test-all`."""
+    if spoken.version == table(spoken.cls).last:
+        marks: tuple[pytest.MarkDecorator, ...] = ()
+    else:
+        marks = (pytest.mark.full if changes(spoken) else pytest.mark.long,)
     return pytest.param(spoken, marks=marks, id=str(spoken))
 
 
