@@ -19,7 +19,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.server import Server, start_server
-from trilogue.node.topic_metrics import DOCS
+from trilogue.gateway.http.request_timing import AREAS
+from trilogue.node.metrics.topic_metrics import DOCS
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 NAME = re.compile(r"\b(?:trilogue|kafka|pulsar|process)_[a-z_]+\b")
@@ -136,6 +137,41 @@ def test_topics_have_the_names_that_a_jmx_exporter_gives_them(samples: list[Any]
     assert sent >= 61 + 5 * 8  # one batch, or more
     assert 0 < find(samples, f"{prefix}_bytesout_total", topic="orders") <= sent
     assert find(samples, "trilogue_disk_free_bytes") > 0
+
+
+def test_latencies_have_the_names_that_others_know(samples: list[Any]):
+    produced = {"door": "kafka", "api": "Produce"}
+    requests = find(samples, "trilogue_requests_total", **produced)
+    assert find(samples, "trilogue_request_seconds_count", **produced) == requests
+    assert find(samples, "trilogue_request_seconds_bucket", le="+Inf", **produced) == requests
+    jmx = "kafka_network_requestmetrics_totaltimems"
+    assert find(samples, f"{jmx}_count", request="Produce") == requests
+    median = find(samples, jmx, request="Produce", quantile="0.5")
+    assert 0 < median <= find(samples, jmx, request="Produce", quantile="0.99")
+    assert find(samples, f"{jmx}_count", request="OffsetCommit") == 1
+
+    assert find(samples, "trilogue_request_seconds_count", door="pulsar", api="SEND") == 3
+    assert find(samples, "pulsar_broker_publish_latency", quantile="0.99") > 0
+    ranges = [each for each in samples if each.name.startswith("pulsar_storage_write_latency_le_")]
+    assert [each.name.rpartition("le_")[2] for each in ranges] == [
+        "0_5", "1", "5", "10", "20", "50", "100", "200", "1000", "overflow",
+    ]  # fmt: skip
+
+
+def test_latency_of_http_has_a_bounded_label(server: Server):
+    for path in ("healthz", "made-up/1", "made-up/2"):
+        httpx.get(f"{server.http}/{path}")
+    text = httpx.get(f"{server.http}/metrics").raise_for_status().text
+    found = {
+        each.labels["api"]: each.value
+        for family in text_string_to_metric_families(text)
+        for each in family.samples
+        if each.name == "trilogue_request_seconds_count" and each.labels["door"] == "http"
+    }
+
+    assert found["healthz"] >= 1
+    assert found["other"] >= 2
+    assert set(found) <= AREAS | {"other"}
 
 
 def test_series_keep_the_rules_of_promtool(server: Server):

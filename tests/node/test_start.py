@@ -25,7 +25,7 @@ HEAVY = (
     "argparse", "avro", "click", "cryptography", "email", "h11", "importlib.metadata", "jwt",
     "numpy", "prometheus_client", "pyarrow", "re2", "rich", "starlette", "trilogue.client",
     "trilogue.demo", "trilogue.gateway.http.app", "trilogue.gateway.http.server",
-    "trilogue.node.metrics", "trilogue.spark", "uvicorn",
+    "trilogue.node.metrics.node_metrics", "trilogue.spark", "uvicorn",
 )  # fmt: skip
 PROGRAM = """
 import contextlib, os, signal, sys

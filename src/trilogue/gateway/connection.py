@@ -31,10 +31,12 @@ from trilogue.gateway.stream import STOP_BROKER, STOP_SESSION, Buffer, Close
 
 if TYPE_CHECKING:
     from trilogue.gateway.dependencies import ProtocolGateway
+    from trilogue.gateway.request_latency import RequestTimer
     from trilogue.gateway.stream import Stream
 
 log = logging.getLogger(__name__)
 
+SENDS = "sends"  # the key of their latency, from the end of a step to its receipts
 GATHERED_MAX = 64 << 10  # smaller writes are joined: one system call, one copy
 
 
@@ -61,7 +63,7 @@ class MultiplexedConnection:
         self.commit_group = 1  # the number of that group
         self.commit_groups_done = 0
         self.in_flight = 0  # receipts of all groups
-        self._committing: deque[list[Buffer]] = deque()
+        self._committing: deque[tuple[list[Buffer], RequestTimer | None]] = deque()
         self._on_commit: Callable[[BaseException | None], None] = self._committed
         self._out: list[Buffer] = []
         self._out_bytes = 0
@@ -222,7 +224,7 @@ class MultiplexedConnection:
         """Begin a new commit group; the next commit of the journal confirms the old one."""
         if not self.receipts:
             return
-        self._committing.append(self.receipts)
+        self._committing.append((self.receipts, self.gateway.latencies.start_group(SENDS)))
         self.in_flight += len(self.receipts)
         self.receipts = []
         self.commit_group += 1
@@ -234,7 +236,7 @@ class MultiplexedConnection:
         """Send the receipts of the oldest group: it is durable, or never will be."""
         if self.is_gone:
             return
-        receipts = self._committing.popleft()
+        receipts, timer = self._committing.popleft()
         self.commit_groups_done += 1
         self.in_flight -= len(receipts)
         if problem is not None:
@@ -246,6 +248,8 @@ class MultiplexedConnection:
                 self.flush()
         else:
             self.stream.send((b"".join(receipts) if len(receipts) > 1 else receipts[0],))
+        if timer is not None:
+            timer.stop(len(receipts))
         if self._full:
             self._go_on()
 

@@ -26,6 +26,7 @@ from trilogue.gateway.cold_reads import ColdReads
 from trilogue.gateway.conversion_cache import ConversionCache
 from trilogue.gateway.memory_budget import ConnectionMemory
 from trilogue.gateway.read_ahead import ReadAhead
+from trilogue.gateway.request_latency import RequestLatencies
 from trilogue.gateway.stream import STOP_BROKER, Stream
 from trilogue.log.log import Log
 from trilogue.wire.frames import Frames, Int32Frames
@@ -87,6 +88,7 @@ class ProtocolGateway:
         self.cold_reads = dependencies.get("cold_reads") or ColdReads(
             self.executor, ConnectionMemory().unsent
         )
+        self.latencies = RequestLatencies()
         self.read_ahead = ReadAhead(self.executor, self.cold_reads.memory)
         self.tls_advertised: Callable[[], tuple[str, int]] | None = None  # of a TLS listener
         self.is_tls_only = False  # then `advertised` is its address too

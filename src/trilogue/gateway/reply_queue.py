@@ -210,6 +210,9 @@ class PipelinedConnection:
                         break
                     out = [b"".join(out)]  # no view keeps all that was read
                 self.count_reply(0)
+            if slot.timer is not None:
+                slot.timer.stop()
+                slot.timer = None
             self.slots.in_flight -= slot.requests
             self._waiting_bytes -= slot.waiting_bytes
         self.spent += size >> BYTES_A_WORK
@@ -230,6 +233,7 @@ class PipelinedConnection:
         rest.reverse()
         waiting = BufferedReply(rest)
         waiting.requests, waiting.waiting_bytes = slot.requests, slot.waiting_bytes
+        waiting.timer, slot.timer = slot.timer, None
         self.slots.queue.appendleft(waiting)
         if not self._counts_reply:
             self.count_reply(excess)

@@ -4,6 +4,7 @@
 cdef class ReplySlot:
     cdef public bint ready
     cdef public Py_ssize_t requests
+    cdef public object timer
     cdef public Py_ssize_t waiting_bytes
 
 

@@ -13,6 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from trilogue.gateway.request_latency import RequestTimer
     from trilogue.gateway.stream import Buffer
 
 
@@ -20,14 +21,16 @@ class ReplySlot:
     """The slot of one reply in the order; some kinds hold several replies.
 
     `waiting_bytes` is the memory that it takes while other slots are before it: a reply, or a
-    request to be handled later.
+    request to be handled later. `timer` measures a request (request_latency.py), if it is one of
+    those that are measured.
     """
 
-    __slots__ = ("ready", "requests", "waiting_bytes")
+    __slots__ = ("ready", "requests", "timer", "waiting_bytes")
 
     def __init__(self) -> None:
         self.ready = False
         self.requests = 1
+        self.timer: RequestTimer | None = None
         self.waiting_bytes = 0
 
     def render(self) -> list[Buffer] | None:

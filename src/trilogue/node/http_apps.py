@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from trilogue.gateway.http.node_clients import NodeClients
     from trilogue.gateway.pulsar.gateway import PulsarGateway
     from trilogue.gateway.tubemq.gateway import TubeGateway
-    from trilogue.node.metrics import MeasuredNode
+    from trilogue.node.metrics.node_metrics import MeasuredNode
 
 TUBEMQ_PATHS = ("/webapi.htm", "/broker.htm")  # of TubeMQ's master and its broker
 ACCESS_PATHS = "/trilogue/{rest:path}"
@@ -96,7 +96,7 @@ def named_metrics_loader(
 
     def load() -> Callable[[], Awaitable[bytes]]:
         from trilogue.gateway.http.metrics import encode_metrics
-        from trilogue.node.topic_metrics import TopicMetrics
+        from trilogue.node.metrics.topic_metrics import TopicMetrics
 
         series_max = settings.number("http.metrics-series")
         topics = TopicMetrics(broker, pulsar, settings.text("pulsar.cluster"), series_max)
@@ -150,7 +150,7 @@ def _make_console_app(
     def make() -> ASGIApp:
         from trilogue.gateway.http.console.app import build_console_app
         from trilogue.gateway.http.console.request import ConsoleServices
-        from trilogue.node.metrics import NodeMetrics
+        from trilogue.node.metrics.node_metrics import NodeMetrics
 
         def list_connections() -> dict[str, list[tuple[str, str]]]:
             return {name: each.list_clients() for name, each in node.listeners.items()}

@@ -67,8 +67,8 @@ from trilogue.node.listeners import (
     has_tls,
     plan_listeners,
 )
-from trilogue.node.measurements import LoopLag, MessageCount
 from trilogue.node.metadata_writer import MetadataWriter
+from trilogue.node.metrics.measurements import LoopLag, MessageCount
 from trilogue.node.secure.start import finish_secured, prepare_secured
 from trilogue.node.settings.gateway_settings import pulsar_settings, tube_settings
 from trilogue.node.settings.kafka_values import (
@@ -628,7 +628,7 @@ class Node:
     def _load_metrics(self) -> Callable[[], bytes]:
         """Return the function that makes the page of /metrics."""
         from trilogue.gateway.http.metrics import Exposition
-        from trilogue.node.metrics import NodeMetrics
+        from trilogue.node.metrics.node_metrics import NodeMetrics
 
         return Exposition(NodeMetrics(self).gather).page
 

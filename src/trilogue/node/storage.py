@@ -33,6 +33,7 @@ from trilogue.broker.settings.topic_table import FLUSH_INTERVAL
 from trilogue.broker.topics.cluster import ClusterLimits
 from trilogue.broker.topics.ownership import Ownership
 from trilogue.gateway.kafka.groups.member_metadata import CLASSIC_ASSIGNMENTS, read_subscription
+from trilogue.gateway.request_latency import LatencyHistogram
 from trilogue.log.directory import FIRST_NODE, DataDirectory
 from trilogue.log.errors import AlreadyLocked, LogError
 from trilogue.log.files import File, OsFileSystem
@@ -50,7 +51,6 @@ from trilogue.meta.sqlite import SqliteMeta
 from trilogue.meta.state import MetaState
 from trilogue.node.cluster.place import ClusterPlace
 from trilogue.node.errors import StartError
-from trilogue.node.measurements import Histogram
 from trilogue.node.settings.objects import reach_of
 from trilogue.node.settings.table import Settings
 
@@ -104,7 +104,7 @@ class Storage(msgspec.Struct, frozen=True):
     meta: QueuedMeta
     broker: Broker
     log: Log
-    commit_seconds: Histogram
+    commit_seconds: LatencyHistogram
     background: Background
     stack: ExitStack
     place: NodePlace = ALONE
@@ -445,7 +445,7 @@ class MeasuredCommitter:
     """A committer that measures the commits of another one."""
 
     def __init__(self, inner: Committer, monotonic: Callable[[], float]) -> None:
-        self.seconds = Histogram(COMMIT_BOUNDS_S)
+        self.seconds = LatencyHistogram(COMMIT_BOUNDS_S)
         self._inner = inner
         self._monotonic = monotonic
         self._began = 0.0

@@ -12,7 +12,7 @@ import pytest
 from trilogue.gateway.http.app import Health, SharedPage, build_app
 from trilogue.gateway.http.connection_limits import HttpLimits
 from trilogue.gateway.http.listener import HttpListener
-from trilogue.gateway.http.metrics import Exposition, Histogram, Metric
+from trilogue.gateway.http.metrics import Exposition, Histogram, HistogramSample, Metric
 
 
 def health(state="serving"):
@@ -107,8 +107,9 @@ def test_metrics_are_gathered_per_request():
 
 def test_histograms_are_written_bucket_by_bucket():
     buckets = [("1.0", 2.0), ("2.0", 3.0), ("+Inf", 4.0)]
+    histogram = Histogram("lag_seconds", "Lag.", [HistogramSample({}, buckets, 12.0)])
 
-    response = get("/metrics", gather=lambda: [Histogram("lag_seconds", "Lag.", buckets, 12.0)])
+    response = get("/metrics", gather=lambda: [histogram])
 
     lines = [line for line in response.text.splitlines() if line.startswith("lag_seconds")]
     assert lines == [

@@ -19,7 +19,7 @@ from trilogue.log.partition_log import SegmentSlice
 from trilogue.log.segments.segment_info import SegmentInfo
 from trilogue.meta.errors import PreconditionFailed
 from trilogue.node.background.merge import AHEAD, MergePlanner
-from trilogue.node.metrics import NodeMetrics
+from trilogue.node.metrics.node_metrics import NodeMetrics
 from trilogue.node.storage import Storage
 
 MIB = 1 << 20

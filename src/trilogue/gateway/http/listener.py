@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from trilogue.gateway.http.connection_limits import BACKLOG, HttpLimits
 from trilogue.gateway.http.tls_acceptor import TlsAcceptor
 from trilogue.gateway.memory_budget import ConnectionMemory
+from trilogue.gateway.request_latency import RequestLatencies
 from trilogue.gateway.tls import TlsContexts
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class HttpListener:
         limits: HttpLimits,
         memory: ConnectionMemory | None = None,
     ) -> None:
+        self.latencies = RequestLatencies()
         self._make_app = make_app
         self._limits = limits
         self._memory = memory or ConnectionMemory()
@@ -132,6 +134,8 @@ class HttpListener:
             self._acceptors.append(TlsAcceptor(listening, tls, server.make_connection))
 
     def _make_server(self) -> HttpServer:
+        from trilogue.gateway.http.request_timing import TimedApp
         from trilogue.gateway.http.server import HttpServer
 
-        return HttpServer(self._make_app(), self._limits, self._memory)
+        app = TimedApp(self._make_app(), self.latencies)
+        return HttpServer(app, self._limits, self._memory)

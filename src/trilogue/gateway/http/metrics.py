@@ -15,11 +15,12 @@ from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
     HistogramMetricFamily,
+    SummaryMetricFamily,
 )
 from prometheus_client.registry import Collector
 
 Labels = Mapping[str, str]
-Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
+Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily | SummaryMetricFamily
 
 
 class Metric(msgspec.Struct, frozen=True):
@@ -31,16 +32,41 @@ class Metric(msgspec.Struct, frozen=True):
     samples: Sequence[tuple[Labels, float]]
 
 
-class Histogram(msgspec.Struct, frozen=True):
+class HistogramSample(msgspec.Struct, frozen=True):
     """A histogram at one moment: counts at or below each bound, the last one being +Inf."""
 
-    name: str
-    doc: str
+    labels: Labels
     buckets: Sequence[tuple[str, float]]
     total: float
 
 
-Gather = Callable[[], Iterable[Metric | Histogram]]
+class Histogram(msgspec.Struct, frozen=True):
+    """Histograms of one name; all samples have the same label names."""
+
+    name: str
+    doc: str
+    samples: Sequence[HistogramSample]
+
+
+class SummarySample(msgspec.Struct, frozen=True):
+    """The quantiles of measured values, their number and sum."""
+
+    labels: Labels
+    quantiles: Mapping[str, float]
+    count: float
+    total: float
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """Summaries of one name; all samples have the same label names."""
+
+    name: str
+    doc: str
+    samples: Sequence[SummarySample]
+
+
+AnyMetric = Metric | Histogram | Summary
+Gather = Callable[[], Iterable[AnyMetric]]
 
 
 class Exposition:
@@ -56,7 +82,7 @@ class Exposition:
         return generate_latest(self._registry)
 
 
-def encode_metrics(metrics: Sequence[Metric | Histogram]) -> bytes:
+def encode_metrics(metrics: Sequence[AnyMetric]) -> bytes:
     """Return the part of a page with these metrics; for a thread where there are many."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Gathered(lambda: metrics))
@@ -77,14 +103,29 @@ class _Gathered(Collector):
             yield _family(metric)
 
 
-def _family(metric: Metric | Histogram) -> Family:
+def _family(metric: AnyMetric) -> Family:
     if isinstance(metric, Histogram):
-        histogram = HistogramMetricFamily(metric.name, metric.doc)
-        histogram.add_metric([], metric.buckets, metric.total)
+        histogram = HistogramMetricFamily(
+            metric.name, metric.doc, labels=list(metric.samples[0].labels)
+        )
+        for each in metric.samples:
+            histogram.add_metric(list(each.labels.values()), each.buckets, each.total)
         return histogram
+    if isinstance(metric, Summary):
+        return _summary(metric)
     names = list(metric.samples[0][0]) if metric.samples else []
     kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
     family = kind(metric.name, metric.doc, labels=names)
     for labels, value in metric.samples:
         family.add_metric([labels[name] for name in names], value)
+    return family
+
+
+def _summary(metric: Summary) -> SummaryMetricFamily:
+    """Return a summary with its quantiles, which the library's `add_metric` does not write."""
+    family = SummaryMetricFamily(metric.name, metric.doc, labels=list(metric.samples[0].labels))
+    for each in metric.samples:
+        for share, value in each.quantiles.items():
+            family.add_sample(metric.name, {**each.labels, "quantile": share}, value)
+        family.add_metric(list(each.labels.values()), int(each.count), each.total)
     return family

@@ -65,6 +65,7 @@ from trilogue.gateway.listener_security import ListenerSecurity
 from trilogue.gateway.memory_budget import MemoryHolder, WorkMemory
 from trilogue.gateway.reply_queue import BufferedReply
 from trilogue.gateway.reply_slots import ReplySlot
+from trilogue.gateway.request_latency import RequestTimer
 from trilogue.gateway.stream import STOP_BROKER, STOP_WORK, Close, Stream
 from trilogue.wire.errors import WireError
 from trilogue.wire.kafka.codec.header import RequestHeader, decode_request_header
@@ -336,7 +337,37 @@ class KafkaConnection(ClientConnection):
         self, api: VersionedApi, header: RequestHeader, request: Any, frame: memoryview
     ) -> None:
         """Call the handler of a request and reply."""
-        self.gateway.requests[api.key] += 1
+        gateway = self.gateway
+        count = gateway.requests[api.key] = gateway.requests[api.key] + 1
+        timer = gateway.latencies.start(api.key, count)
+        if timer is None:
+            self._handle_decoded(api, header, request, frame)
+            return
+        in_flight = self.slots.in_flight
+        self._handle_decoded(api, header, request, frame)
+        if self.slots.in_flight <= in_flight:  # it was answered at once, or is not answered
+            timer.stop()
+            return
+        self._set_timer(timer)
+
+    def _set_timer(self, timer: RequestTimer) -> None:
+        """Stop a timer when the reply that was queued last leaves, which may be of several."""
+        slot = self.slots.queue[-1]
+        if slot.timer is None:
+            slot.timer = timer
+        else:
+            slot.timer.weight += timer.weight
+
+    def measure_reply(self, count: int) -> None:
+        """Measure the latency of the produce request of this number, which was queued last."""
+        timer = self.gateway.latencies.start(PRODUCE, count)
+        if timer is not None:
+            self._set_timer(timer)
+
+    def _handle_decoded(
+        self, api: VersionedApi, header: RequestHeader, request: Any, frame: memoryview
+    ) -> None:
+        """Call the handler and reply as its result requires."""
         metering = self._metering
         if metering is not None:
             metering.set_client(header.client_id)

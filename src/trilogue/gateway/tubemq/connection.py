@@ -25,6 +25,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from trilogue.gateway.listener_security import ListenerSecurity
+from trilogue.gateway.request_latency import RequestLatencies
 from trilogue.gateway.steps import next_step
 from trilogue.gateway.stream import STOP_BROKER, STOP_WORK, Buffer, Close, Stream
 from trilogue.gateway.tubemq import send
@@ -77,6 +78,7 @@ class TubeEndpoint:
         self.frame_bytes_max = frame_bytes
         self.is_standby = is_standby  # whether it answers that another master is active
         self.requests: Counter[int] = Counter()  # accepted, by method
+        self.latencies = RequestLatencies()
         self.connections: dict[TubeConnection, None] = {}
 
     def make_connection(self, listener: ListenerSecurity | None = None) -> TubeConnection:
@@ -207,7 +209,8 @@ class TubeConnection(ClientConnection):
         if self.endpoint.is_standby():
             self._send_failure(request, STANDBY, IS_STANDBY)
             return True
-        self.endpoint.requests[request.method] += 1
+        endpoint = self.endpoint
+        endpoint.requests[request.method] += 1
         context = RequestContext(
             self,
             spec,
@@ -217,6 +220,7 @@ class TubeConnection(ClientConnection):
             timeout_ms=request.timeout_ms,
             arrived_s=self.gateway.loop.time(),
             size=size,
+            timer=endpoint.latencies.start(request.method, endpoint.requests[request.method]),
         )
         if size > IN_TURN_BYTES:
             self.stream.stop(STOP_WORK)

@@ -24,6 +24,7 @@ from google.protobuf.message import Message
 from trilogue.broker.access.authorizer import ANONYMOUS, Operation, Resource, ResourceKind
 from trilogue.broker.errors import AccessDenied, InvalidName
 from trilogue.broker.names import parse_tubemq
+from trilogue.gateway.request_latency import RequestTimer
 from trilogue.gateway.stream import Buffer
 from trilogue.gateway.tubemq.authentication import Certificate, Role
 from trilogue.gateway.tubemq.client_connection import ClientConnection, HeldResponse
@@ -65,6 +66,7 @@ class RequestContext:
         "size",
         "spec",
         "timeout_ms",
+        "timer",
         "version",
     )
 
@@ -79,6 +81,7 @@ class RequestContext:
         timeout_ms: int,
         arrived_s: float,
         size: int,
+        timer: RequestTimer | None = None,
     ) -> None:
         self.connection = connection
         self.gateway = connection.gateway
@@ -89,6 +92,7 @@ class RequestContext:
         self.timeout_ms = timeout_ms  # after which the client gives up; 0 and less: not stated
         self.arrived_s = arrived_s  # by the loop's clock
         self.size = size  # bytes of its frame
+        self.timer = timer  # of a request that is measured
         self.principal = ANONYMOUS  # `authenticate` sets it
         self.is_answered = False
         self.is_pending = False  # counted in the connection's requests in flight
@@ -165,6 +169,8 @@ class RequestContext:
         """Note that the request is answered."""
         assert not self.is_answered, "answered twice"
         self.is_answered = True
+        if self.timer is not None:
+            self.timer.stop()
         self.connection.held.pop(self, None)
         if self.is_pending:
             self.is_pending = False

@@ -48,6 +48,7 @@ class CommitSlot(ReplySlot):
     def __init__(self) -> None:
         self.ready = False  # not by ReplySlot.__init__: the call costs as much as all of this
         self.requests = 1
+        self.timer = None
         self.waiting_bytes = 0
         self.problem: BaseException | None = None
         self.replies: list[CommitReply] = []
@@ -165,6 +166,9 @@ class DurableReplies:
             queue.popleft()
             slots.in_flight -= 1
             writer.send_one(replies.pop()[0])
+            if slot.timer is not None:
+                slot.timer.stop()
+                slot.timer = None
             slot.ready = slot.is_last = False
             self._spare = slot
         elif queue[0].ready:

@@ -9,6 +9,8 @@ from trilogue.wire.memory cimport bytes_at, bytes_of, signed32, uint32_at
 
 cdef Py_ssize_t _HEADER_MIN
 cdef Py_ssize_t _PREFIX_AT
+cdef Py_ssize_t _EXACT
+cdef Py_ssize_t _UNSAMPLED
 
 
 cdef class ProduceFastPath:
@@ -24,7 +26,8 @@ cdef class ProduceFastPath:
     cpdef take_frame(self, object frame)
 
     @cython.locals(size=Py_ssize_t, data="const uint8_t *", start=Py_ssize_t,
-                   correlation_id=int32_t, template=RequestTemplate)
+                   correlation_id=int32_t, template=RequestTemplate,
+                   count=Py_ssize_t)
     cdef bint _append_by_template(self, object api, object frame) except -1
 
     cpdef end_iteration(self)

@@ -22,6 +22,7 @@ from trilogue.gateway.kafka.produce.request_template import (
     RequestTemplate,
     RequestTemplates,
 )
+from trilogue.gateway.request_latency import EXACT, SAMPLED
 from trilogue.gateway.stream import Close
 
 if not cython.compiled:  # fast_path.pxd imports the compiled version
@@ -40,6 +41,8 @@ PRODUCE = 0
 
 _HEADER_MIN = HEADER_MIN
 _PREFIX_AT = PREFIX_AT
+_EXACT = EXACT
+_UNSAMPLED = SAMPLED - 1
 
 
 class RequestHandler(Protocol):
@@ -61,6 +64,9 @@ class RequestHandler(Protocol):
 
     def queue_reply(self, reply: bytearray, /) -> None:
         """Queue a reply that is ready."""
+
+    def measure_reply(self, count: int) -> None:
+        """Measure the latency of the produce request of this number, which was queued last."""
 
 
 class ProduceFastPath:
@@ -133,13 +139,16 @@ class ProduceFastPath:
             reply = template.append(gateway, api, frame, correlation_id, self._handler)
             if reply is None:
                 continue
-            gateway.requests[PRODUCE] += 1
+            count = gateway.requests[PRODUCE] + 1
+            gateway.requests[PRODUCE] = count
             if self.metering is not None:
                 self._count(self.metering, template, reply, size)
             if isinstance(reply, tuple):
                 self._replies.add(reply)
             else:
                 self._handler.queue_reply(reply)
+            if count & _UNSAMPLED == 0 or count < _EXACT:
+                self._handler.measure_reply(count)
             return True
         return False
 

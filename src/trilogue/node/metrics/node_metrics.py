@@ -11,10 +11,17 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from trilogue import __version__
 from trilogue.broker.quotas.quotas import CLIENT_QUOTAS
-from trilogue.gateway.http.metrics import Histogram, Labels, Metric
+from trilogue.gateway.http.metrics import (
+    AnyMetric,
+    Histogram,
+    HistogramSample,
+    Labels,
+    Metric,
+)
 from trilogue.gateway.kafka import apis
 from trilogue.gateway.kafka.fetch.sessions import SESSION_ERRORS
 from trilogue.node.background.maintenance import Counts
+from trilogue.node.metrics.request_metrics import RequestMetrics
 from trilogue.wire.pulsar.commands import BY_TYPE
 
 if TYPE_CHECKING:
@@ -33,7 +40,8 @@ if TYPE_CHECKING:
     from trilogue.node.background.merge import MergePlanner
     from trilogue.node.background.objects import ObjectMover
     from trilogue.node.background.retired import RetiredFiles
-    from trilogue.node.measurements import LoopLag, MessageCount
+    from trilogue.node.metrics.measurements import LoopLag, MessageCount
+    from trilogue.node.settings.table import Settings
     from trilogue.node.storage import Storage
 
 PREFIX = "trilogue_"
@@ -52,6 +60,7 @@ def gauge(name: str, doc: str, value: float) -> Metric:
 class MeasuredNode(Protocol):
     """The parts of a node that have numbers to show."""
 
+    settings: Settings
     state: State
     lag: LoopLag
     messages: MessageCount
@@ -77,8 +86,9 @@ class NodeMetrics:
 
     def __init__(self, node: MeasuredNode) -> None:
         self._node = node
+        self._requests = RequestMetrics(node)
 
-    def gather(self) -> Iterator[Metric | Histogram]:
+    def gather(self) -> Iterator[AnyMetric]:
         """Yield all metrics with their current values."""
         node = self._node
         yield Metric(
@@ -86,6 +96,7 @@ class NodeMetrics:
         )
         yield gauge("up", "Whether this node serves.", float(node.state == "serving"))
         yield from self._listeners()
+        yield from self._requests.gather()
         yield from self._memory()
         yield from self._conversions()
         yield from self._broker()
@@ -299,8 +310,7 @@ class NodeMetrics:
         yield Histogram(
             f"{PREFIX}journal_commit_seconds",
             "How long a commit took.",
-            seconds.cumulative(),
-            seconds.total,
+            [HistogramSample({}, seconds.cumulative(), seconds.total)],
         )
         yield counter("journal_entries", "Entries in them.", counts.entries)
         yield counter("journal_facts", "Fact records in them.", counts.facts)

@@ -29,7 +29,7 @@ from trilogue.gateway.http.metrics import Labels, Metric
 from trilogue.gateway.pulsar.gateway import PulsarGateway
 from trilogue.gateway.pulsar.subscriptions import SubscriptionStats
 from trilogue.gateway.steps import next_step
-from trilogue.node.topic_rates import CounterRates
+from trilogue.node.metrics.topic_rates import CounterRates
 
 PER_STEP: Final = 200  # groups, subscriptions or topics
 COUNTER_END: Final = "_total"

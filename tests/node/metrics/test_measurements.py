@@ -1,20 +1,11 @@
-"""The histogram and the loop's lag."""
+"""The loop's lag."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 
-from trilogue.node.measurements import Histogram, LoopLag
-
-
-def test_values_count_at_or_below_each_bound():
-    histogram = Histogram((1.0, 2.0))
-    for value in (0.5, 1.0, 1.5, 9.0):
-        histogram.observe(value)
-
-    assert histogram.cumulative() == [("1.0", 2), ("2.0", 3), ("+Inf", 4)]
-    assert histogram.total == 12.0
+from trilogue.node.metrics.measurements import LoopLag
 
 
 def test_quantile_is_what_that_share_does_not_exceed():

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.gateway.loop import on_loop
 from tests.gateway.pulsar.rig import Rig
-from trilogue.node.topic_metrics import TopicMetrics
-from trilogue.node.topic_rates import CounterRates
+from trilogue.node.metrics.topic_metrics import TopicMetrics
+from trilogue.node.metrics.topic_rates import CounterRates
 
 
 def gather(rates: CounterRates, time_s: float, **values: float) -> dict[str, float]:

@@ -1,42 +1,15 @@
-"""Measurements that only the metrics page reads: a histogram, the loop's lag, a message count."""
+"""Measurements that only the metrics page reads: the loop's lag, a message count."""
 
 from __future__ import annotations
 
 import asyncio
 from array import array
-from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from trilogue.broker.topics.cluster import Cluster
 
 LAG_PERIOD_S = 0.1
 LAG_SAMPLES = 6_000
-
-
-class Histogram:
-    """Counts of values at or below each bound; a value costs one bisection and two additions."""
-
-    __slots__ = ("bounds", "counts", "total")
-
-    def __init__(self, bounds: Sequence[float]) -> None:
-        self.bounds = tuple(bounds)
-        self.counts = [0] * (len(self.bounds) + 1)
-        self.total = 0.0
-
-    def observe(self, value: float) -> None:
-        """Count one value."""
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.total += value
-
-    def cumulative(self) -> list[tuple[str, float]]:
-        """Return counts at or below each bound and +Inf, as Prometheus's text format has them."""
-        rows: list[tuple[str, float]] = []
-        so_far = 0
-        for bound, count in zip(self.bounds, self.counts, strict=False):
-            so_far += count
-            rows.append((repr(bound), so_far))
-        rows.append(("+Inf", so_far + self.counts[-1]))
-        return rows
 
 
 class LoopLag:

@@ -1,0 +1,1 @@
+"""What `/metrics` has: figures of the node, of requests, topics and readers."""
