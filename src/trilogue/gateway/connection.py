@@ -31,8 +31,8 @@ from trilogue.gateway.stream import STOP_BROKER, STOP_SESSION, Buffer, Close
 
 if TYPE_CHECKING:
     from trilogue.gateway.dependencies import ProtocolGateway
-    from trilogue.gateway.request_latency import RequestTimer
     from trilogue.gateway.stream import Stream
+    from trilogue.gateway.telemetry.request_latency import RequestTimer
 
 log = logging.getLogger(__name__)
 

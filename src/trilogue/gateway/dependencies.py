@@ -26,8 +26,8 @@ from trilogue.gateway.cold_reads import ColdReads
 from trilogue.gateway.conversion_cache import ConversionCache
 from trilogue.gateway.memory_budget import ConnectionMemory
 from trilogue.gateway.read_ahead import ReadAhead
-from trilogue.gateway.request_latency import RequestLatencies
 from trilogue.gateway.stream import STOP_BROKER, Stream
+from trilogue.gateway.telemetry.request_latency import RequestLatencies
 from trilogue.log.log import Log
 from trilogue.wire.frames import Frames, Int32Frames
 

@@ -13,8 +13,8 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from trilogue.gateway.request_latency import RequestTimer
     from trilogue.gateway.stream import Buffer
+    from trilogue.gateway.telemetry.request_latency import RequestTimer
 
 
 class ReplySlot:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from trilogue.gateway.http.node_clients import NodeClients
     from trilogue.gateway.pulsar.gateway import PulsarGateway
     from trilogue.gateway.tubemq.gateway import TubeGateway
-    from trilogue.node.metrics.node_metrics import MeasuredNode
+    from trilogue.node.metrics.measured_node import MeasuredNode
 
 TUBEMQ_PATHS = ("/webapi.htm", "/broker.htm")  # of TubeMQ's master and its broker
 ACCESS_PATHS = "/trilogue/{rest:path}"

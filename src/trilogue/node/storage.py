@@ -33,7 +33,7 @@ from trilogue.broker.settings.topic_table import FLUSH_INTERVAL
 from trilogue.broker.topics.cluster import ClusterLimits
 from trilogue.broker.topics.ownership import Ownership
 from trilogue.gateway.kafka.groups.member_metadata import CLASSIC_ASSIGNMENTS, read_subscription
-from trilogue.gateway.request_latency import LatencyHistogram
+from trilogue.gateway.telemetry.request_latency import LatencyHistogram
 from trilogue.log.directory import FIRST_NODE, DataDirectory
 from trilogue.log.errors import AlreadyLocked, LogError
 from trilogue.log.files import File, OsFileSystem

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from trilogue.gateway.http.connection_limits import BACKLOG, HttpLimits
 from trilogue.gateway.http.tls_acceptor import TlsAcceptor
 from trilogue.gateway.memory_budget import ConnectionMemory
-from trilogue.gateway.request_latency import RequestLatencies
+from trilogue.gateway.telemetry.request_latency import RequestLatencies
 from trilogue.gateway.tls import TlsContexts
 
 if TYPE_CHECKING:

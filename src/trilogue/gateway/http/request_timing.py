@@ -10,7 +10,7 @@ from typing import Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from trilogue.gateway.request_latency import RequestLatencies
+from trilogue.gateway.telemetry.request_latency import RequestLatencies
 
 AREAS: Final = frozenset(
     {

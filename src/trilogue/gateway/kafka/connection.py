@@ -65,8 +65,8 @@ from trilogue.gateway.listener_security import ListenerSecurity
 from trilogue.gateway.memory_budget import MemoryHolder, WorkMemory
 from trilogue.gateway.reply_queue import BufferedReply
 from trilogue.gateway.reply_slots import ReplySlot
-from trilogue.gateway.request_latency import RequestTimer
 from trilogue.gateway.stream import STOP_BROKER, STOP_WORK, Close, Stream
+from trilogue.gateway.telemetry.request_latency import RequestTimer
 from trilogue.wire.errors import WireError
 from trilogue.wire.kafka.codec.header import RequestHeader, decode_request_header
 from trilogue.wire.kafka.codec.schema import table

@@ -25,9 +25,9 @@ from typing import Any
 from google.protobuf.message import Message
 
 from trilogue.gateway.listener_security import ListenerSecurity
-from trilogue.gateway.request_latency import RequestLatencies
 from trilogue.gateway.steps import next_step
 from trilogue.gateway.stream import STOP_BROKER, STOP_WORK, Buffer, Close, Stream
+from trilogue.gateway.telemetry.request_latency import RequestLatencies
 from trilogue.gateway.tubemq import send
 from trilogue.gateway.tubemq.client_connection import ClientConnection
 from trilogue.gateway.tubemq.errors import EXPECTED

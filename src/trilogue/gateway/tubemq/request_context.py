@@ -24,8 +24,8 @@ from google.protobuf.message import Message
 from trilogue.broker.access.authorizer import ANONYMOUS, Operation, Resource, ResourceKind
 from trilogue.broker.errors import AccessDenied, InvalidName
 from trilogue.broker.names import parse_tubemq
-from trilogue.gateway.request_latency import RequestTimer
 from trilogue.gateway.stream import Buffer
+from trilogue.gateway.telemetry.request_latency import RequestTimer
 from trilogue.gateway.tubemq.authentication import Certificate, Role
 from trilogue.gateway.tubemq.client_connection import ClientConnection, HeldResponse
 from trilogue.gateway.tubemq.errors import TEXT_MAX, code_of

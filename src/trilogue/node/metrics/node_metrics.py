@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from trilogue import __version__
 from trilogue.broker.quotas.quotas import CLIENT_QUOTAS
@@ -25,24 +25,10 @@ from trilogue.node.metrics.request_metrics import RequestMetrics
 from trilogue.wire.pulsar.commands import BY_TYPE
 
 if TYPE_CHECKING:
-    from trilogue.gateway.conversion_cache import ConversionCache
-    from trilogue.gateway.http.app import State
-    from trilogue.gateway.http.listener import HttpListener
     from trilogue.gateway.kafka.connection import KafkaGateway
-    from trilogue.gateway.listener import Listener
-    from trilogue.gateway.memory_budget import ConnectionMemory
     from trilogue.gateway.pulsar.gateway import PulsarGateway
     from trilogue.gateway.tubemq.gateway import TubeGateway
-    from trilogue.node.addresses import Address
-    from trilogue.node.background.flush import Flusher
-    from trilogue.node.background.helper import Helper
-    from trilogue.node.background.maintenance import Maintenance
-    from trilogue.node.background.merge import MergePlanner
-    from trilogue.node.background.objects import ObjectMover
-    from trilogue.node.background.retired import RetiredFiles
-    from trilogue.node.metrics.measurements import LoopLag, MessageCount
-    from trilogue.node.settings.table import Settings
-    from trilogue.node.storage import Storage
+    from trilogue.node.metrics.measured_node import MeasuredNode
 
 PREFIX = "trilogue_"
 
@@ -55,30 +41,6 @@ def counter(name: str, doc: str, value: float) -> Metric:
 def gauge(name: str, doc: str, value: float) -> Metric:
     """Return a gauge without labels."""
     return _one(name, "gauge", doc, value)
-
-
-class MeasuredNode(Protocol):
-    """The parts of a node that have numbers to show."""
-
-    settings: Settings
-    state: State
-    lag: LoopLag
-    messages: MessageCount
-    listeners: dict[str, Listener]
-    advertised: dict[str, Address]
-    http: HttpListener | None
-    kafka: KafkaGateway | None
-    pulsar: PulsarGateway | None
-    tubemq: TubeGateway | None
-    conversions: ConversionCache
-    memory: ConnectionMemory
-    storage: Storage
-    helper: Helper
-    flusher: Flusher
-    maintenance: Maintenance
-    merging: MergePlanner
-    retired: RetiredFiles
-    objects: ObjectMover | None
 
 
 class NodeMetrics:

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Final
 from trilogue.gateway.connection import SENDS
 from trilogue.gateway.http.metrics import Histogram, HistogramSample, Metric, Summary, SummarySample
 from trilogue.gateway.kafka import apis
-from trilogue.gateway.request_latency import LatencyHistogram
+from trilogue.gateway.telemetry.request_latency import LatencyHistogram
 from trilogue.gateway.tubemq.connection import SEND
 from trilogue.node.metrics.topic_rates import CounterRates
 
 if TYPE_CHECKING:
     from trilogue.gateway.tubemq.gateway import TubeGateway
-    from trilogue.node.metrics.node_metrics import MeasuredNode
+    from trilogue.node.metrics.measured_node import MeasuredNode
 
 QUANTILES: Final = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
 RANGES_MS: Final = (0.5, 1, 5, 10, 20, 50, 100, 200, 1_000)
@@ -50,7 +50,7 @@ class RequestMetrics:
             return
         yield Histogram(
             "trilogue_request_seconds",
-            "From a request to its reply, waits that it asked for included.",
+            "From a request to its reply, with the waits that its client requested.",
             [
                 HistogramSample({"door": door, "api": api}, found.cumulative(), found.total)
                 for door, api, found in measured

@@ -22,8 +22,8 @@ from trilogue.gateway.kafka.produce.request_template import (
     RequestTemplate,
     RequestTemplates,
 )
-from trilogue.gateway.request_latency import EXACT, SAMPLED
 from trilogue.gateway.stream import Close
+from trilogue.gateway.telemetry.request_latency import EXACT, SAMPLED
 
 if not cython.compiled:  # fast_path.pxd imports the compiled version
     from trilogue.wire.memory import bytes_at, bytes_of, signed32, uint32_at

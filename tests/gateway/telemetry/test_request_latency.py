@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from trilogue.gateway.request_latency import (
+from trilogue.gateway.telemetry.request_latency import (
     EXACT,
     SAMPLED,
     LatencyHistogram,

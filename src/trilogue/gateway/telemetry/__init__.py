@@ -1,0 +1,1 @@
+"""What the gateways measure of requests and messages, for /metrics and for traces."""
