@@ -43,17 +43,17 @@ for shell in bash:bash-completion/completions/trilogue zsh:zsh/vendor-completion
   install -d "$(dirname "$target")"
   run -m trilogue.cli.main completion "${shell%%:*}" >"$target"
 done
-install -d "$root/usr/lib/systemd/system" "$root/usr/share/doc/trilogue" "$root/etc"
+install -d "$root/usr/lib/systemd/system" "$root/usr/share/doc/trilogue" "$root/etc/trilogue"
 sed 's#/opt/trilogue/bin/trilogue#/usr/bin/trilogue#' deploy/systemd/trilogue.service \
   >"$root/usr/lib/systemd/system/trilogue.service"
 install -m 644 LICENSE "$root/usr/share/doc/trilogue/copyright"
-install -m 644 deploy/debian/trilogue.toml "$root/etc/trilogue.toml"
+install -m 644 deploy/debian/trilogue.toml "$root/etc/trilogue/trilogue.toml"
 
 series=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 next=$("$python" -c 'import sys; print("%d.%d" % (sys.version_info[0], sys.version_info[1] + 1))')
 install -d "$root/DEBIAN"
 install -m 755 deploy/debian/postinst deploy/debian/prerm deploy/debian/postrm "$root/DEBIAN"
-echo /etc/trilogue.toml >"$root/DEBIAN/conffiles"
+echo /etc/trilogue/trilogue.toml >"$root/DEBIAN/conffiles"
 architecture=$(dpkg --print-architecture)
 cat >"$root/DEBIAN/control" <<CONTROL
 Package: trilogue

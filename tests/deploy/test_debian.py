@@ -11,10 +11,10 @@ import pytest
 from tests.tools import require, require_program, require_root
 
 ROOT = Path(__file__).resolve().parents[2]
-BUILD_S, RUN_S = 900, 300
+BUILD_S, RUN_S = 1800, 300
 SERVE = (
     "setpriv --reuid=trilogue --regid=trilogue --clear-groups "
-    "trilogue serve --data /var/lib/trilogue --config /etc/trilogue.toml "
+    "trilogue serve --data /var/lib/trilogue "
     "--listen kafka=127.0.0.1:0 --listen http=127.0.0.1:0 --listen pulsar=off "
     "--listen tubemq-master=off --listen tubemq-broker=off --ready-file /run/trilogue/ready"
 )
@@ -104,5 +104,5 @@ def test_an_installed_package_serves_and_leaves_its_data(package: Path, clean_ro
     run(clean_root, "dpkg --purge trilogue")
 
     assert not (clean_root / "usr/lib/trilogue").exists()
-    assert not (clean_root / "etc/trilogue.toml").exists()
+    assert not (clean_root / "etc/trilogue/trilogue.toml").exists()
     assert list((clean_root / "var/lib/trilogue").iterdir())

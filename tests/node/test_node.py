@@ -42,6 +42,12 @@ async def health(node):
     return response.status_code, response.json()["state"]
 
 
+async def probe(node, path):
+    async with httpx.AsyncClient() as client:
+        response = await client.get(f"http://{node.addresses['http']}/{path}")
+    return response.status_code, response.text
+
+
 def test_health_follows_the_node(tmp_path):
     async def scenario():
         async with started(tmp_path / "data") as node:
@@ -50,6 +56,27 @@ def test_health_follows_the_node(tmp_path):
             await node.drain(asyncio.Event(), 5)
 
             assert await health(node) == (503, "draining")
+            assert await probe(node, "readyz") == (503, "the node is draining")
+            assert await probe(node, "livez") == (200, "ok")
+
+    asyncio.run(scenario())
+
+
+def test_a_node_is_ready_again_when_the_disk_has_room_without_a_client_that_writes(tmp_path):
+    async def scenario():
+        free = [1 << 40]
+        node = Node(settings_of(tmp_path / "data"), free_bytes=lambda: free[0])
+        await node.start()
+        try:
+            for size, status, text in ((0, 503, "the disk is full"), (1 << 40, 200, "ok")):
+                free[0] = size
+                async with asyncio.timeout(60):
+                    while (await probe(node, "readyz"))[0] != status:
+                        pass
+                assert text in (await probe(node, "readyz"))[1]
+                assert await probe(node, "livez") == (200, "ok")
+        finally:
+            await node.close()
 
     asyncio.run(scenario())
 

@@ -181,7 +181,7 @@ def test_a_ready_file_that_cannot_be_written_is_named(tmp_path):
 # -- ending ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_drains_and_loses_nothing(tmp_path, number):
     server = start_server(tmp_path / "data")
     values = [b"%d" % index for index in range(100)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import httpx
 import pulsar
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
@@ -41,6 +42,10 @@ def send(broker, topic, *values, **options):
 
 def texts(broker, topic):
     return [message.value for message in broker.messages(topic)]
+
+
+def probe(broker, path):
+    return httpx.get(f"{broker.http}/{path}", timeout=WAIT_S)
 
 
 def test_clients_of_three_protocols_write_to_one_topic(broker):
@@ -129,8 +134,12 @@ def test_a_disk_that_fills_at_a_request_is_full_for_all_protocols(broker):
             tubemq.producer("full").send(Message("full", b"tubemq"))
         assert refused.value.code == 503
         assert texts(broker, "full") == [b"zero", b"one"]
+        assert probe(broker, "readyz").status_code == 503
+        assert "the disk is full" in probe(broker, "readyz").text
+        assert probe(broker, "livez").status_code == 200
 
         broker.free_disk()
+        assert probe(broker, "readyz").status_code == 200
         producer.send(b"four")
     finally:
         client.close()

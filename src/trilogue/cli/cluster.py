@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TypeVar
 
 import typer
 
-from trilogue.cli.options import USAGE_ERROR, exit_with_error
+from trilogue.cli.options import CLIENT_FILE, USAGE_ERROR, exit_with_error, find_config_file
 
 if TYPE_CHECKING:
     from trilogue.client.kafka.client import KafkaClient
@@ -139,9 +139,9 @@ async def _with_client(
 
 
 def read_client_options() -> tuple[str, dict[str, Any]]:
-    """Return the `bootstrap.servers` and the options of the file that the call names, if any."""
-    path = os.environ.get(CLIENT_CONFIG_VARIABLE)
-    if not path:
+    """Return the `bootstrap.servers` and the options of `client_file`, if there is one."""
+    path = client_file()
+    if path is None:
         return "", {}
     from trilogue.client.errors import ClientError
     from trilogue.client.kafka.client_config import read_client_config
@@ -149,11 +149,20 @@ def read_client_options() -> tuple[str, dict[str, Any]]:
     from trilogue.client.options import build_options
 
     try:
-        servers, options = read_client_config(Path(path))
+        servers, options = read_client_config(path)
         build_options(ClientOptions, options)  # so that the file is named if it is wrong
     except ClientError as error:
-        raise CommandError(f"--config {error}", USAGE_ERROR) from error
+        reason = str(error) if str(path) in str(error) else f"{path}: {error}"
+        raise CommandError(f"--config {reason}", USAGE_ERROR) from error
     return servers or "", options
+
+
+def client_file() -> Path | None:
+    """Return the file that the call names, or the user's, or the machine's, if there is one."""
+    path = os.environ.get(CLIENT_CONFIG_VARIABLE)
+    if path is None:
+        return find_config_file(CLIENT_FILE)
+    return Path(path) if path else None
 
 
 def choose_server(server: str) -> str:

@@ -103,7 +103,8 @@ def _reference_lines() -> Iterator[str]:
     yield "2. `--set KEY=VALUE`"
     yield "3. the environment: `TRILOGUE_` and the key in capitals, `.` and `-` as `_`"
     yield "   (`TRILOGUE_TOPICS_RETENTION=1d`)"
-    yield "4. the config file, TOML, named by `--config FILE` or `TRILOGUE_CONFIG`"
+    yield "4. the config file, TOML: `--config FILE`, or `TRILOGUE_CONFIG`, or else the first of"
+    yield "   `~/.config/trilogue/trilogue.toml` and `/etc/trilogue/trilogue.toml`"
     yield '   (`[topics]` / `retention = "1d"`)'
     yield "5. `secure.toml` in the data directory, where `trilogue serve --secure` wrote it"
     yield "6. the default"

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from trilogue.node.settings.table import Settings
 
 USAGE_ERROR = 2
+SETTINGS_FILE = "trilogue.toml"  # of `serve` and all that reads its settings
+CLIENT_FILE = "client.conf"  # how verbs reach and log in to a server
+SYSTEM_CONFIG = "/etc"
 
 DataOption = Annotated[
     Path | None,
@@ -20,7 +23,12 @@ DataOption = Annotated[
 ]
 ConfigOption = Annotated[
     Path | None,
-    typer.Option("--config", metavar="FILE", help="A TOML file with settings."),
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="A TOML file with settings, instead of ~/.config/trilogue/trilogue.toml or "
+        "/etc/trilogue/trilogue.toml (the first that exists); /dev/null: none.",
+    ),
 ]
 ListenOption = Annotated[
     list[str] | None,
@@ -127,36 +135,88 @@ def settings_from(
     is_complete: bool = True,
 ) -> Settings:
     """Read all sources of settings; after an error exit with code 2 and one line."""
-    from trilogue.node.settings.sources import listener_flag, load_settings
     from trilogue.node.settings.table import SettingsError
 
     try:
-        flags = [listener_flag("listen", text) for text in listen or ()]
-        flags += [listener_flag("advertise", text) for text in advertise or ()]
-        if data is not None:
-            flags.append(("data", str(data), "--data"))
-        if ready_file is not None:
-            flags.append(("ready-file", str(ready_file), "--ready-file"))
-        if insecure:
-            flags.append(("insecure", "true", "--insecure"))
-        if salvage:
-            flags.append(("salvage", "true", "--salvage"))
-        if nodes is not None:
-            count = len(os.sched_getaffinity(0)) if nodes == "auto" else nodes
-            flags.append(("nodes", str(count), "--nodes"))
-        if cluster is not None:
-            flags.append(("cluster.url", cluster, "--cluster"))
-        if node is not None:
-            flags.append(("cluster.node", str(node), "--node"))
-        return load_settings(
-            environment=os.environ,
-            config_file=config,
-            assignments=assignments or (),
-            flags=flags,
+        return read_settings(
+            data=data,
+            config=config,
+            listen=listen,
+            advertise=advertise,
+            assignments=assignments,
+            ready_file=ready_file,
+            insecure=insecure,
+            salvage=salvage,
+            nodes=nodes,
+            cluster=cluster,
+            node=node,
             is_complete=is_complete,
         )
     except SettingsError as error:
         exit_with_error(str(error), USAGE_ERROR)
+
+
+def read_settings(
+    *,
+    data: Path | None,
+    config: Path | None,
+    listen: list[str] | None,
+    advertise: list[str] | None,
+    assignments: list[str] | None,
+    ready_file: Path | None,
+    insecure: bool,
+    salvage: bool,
+    nodes: str | None,
+    cluster: str | None,
+    node: int | None,
+    is_complete: bool,
+) -> Settings:
+    """Read all sources of settings; SettingsError."""
+    from trilogue.node.settings.sources import CONFIG_VARIABLE, listener_flag, load_settings
+
+    flags = [listener_flag("listen", text) for text in listen or ()]
+    flags += [listener_flag("advertise", text) for text in advertise or ()]
+    if data is not None:
+        flags.append(("data", str(data), "--data"))
+    if ready_file is not None:
+        flags.append(("ready-file", str(ready_file), "--ready-file"))
+    if insecure:
+        flags.append(("insecure", "true", "--insecure"))
+    if salvage:
+        flags.append(("salvage", "true", "--salvage"))
+    if nodes is not None:
+        count = len(os.sched_getaffinity(0)) if nodes == "auto" else nodes
+        flags.append(("nodes", str(count), "--nodes"))
+    if cluster is not None:
+        flags.append(("cluster.url", cluster, "--cluster"))
+    if node is not None:
+        flags.append(("cluster.node", str(node), "--node"))
+    if config is None and CONFIG_VARIABLE not in os.environ:  # an empty one: no file
+        config = find_config_file(SETTINGS_FILE)
+    return load_settings(
+        environment=os.environ,
+        config_file=config,
+        assignments=assignments or (),
+        flags=flags,
+        is_complete=is_complete,
+    )
+
+
+def find_config_file(name: str) -> Path | None:
+    """Return the user's configuration file of a name, or the machine's, if one exists."""
+    home = os.environ.get("XDG_CONFIG_HOME", "")
+    if not home.startswith("/"):  # a relative one is ignored, as the XDG rules require
+        home = os.path.expanduser("~/.config")  # noqa: PTH111 - no error without a home
+    for folder in (home, SYSTEM_CONFIG):
+        path = Path(folder) / "trilogue" / name
+        try:
+            path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError:  # it is there, and reading it tells what is wrong
+            return path
+        return path
+    return None
 
 
 def exit_with_error(message: str, code: int) -> NoReturn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 import typer
@@ -24,7 +25,7 @@ from trilogue.cli.options import (
     TestOption,
     TestSecondsOption,
     exit_with_error,
-    settings_from,
+    read_settings,
 )
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def serve(
     test: TestOption = False,
     test_seconds: TestSecondsOption = None,
 ) -> None:
-    """Run a server. SIGTERM, SIGHUP or Ctrl-C drains it; a second one skips the last flush."""
+    """Run a server. SIGHUP reads settings again; SIGTERM or Ctrl-C drains, a second one hurries."""
     if test or test_seconds is not None:
         others = (config, listen, advertise, ready_file, nodes, cluster, node)
         _serve_test(
@@ -61,8 +62,9 @@ def serve(
             is_alone=test and not (insecure or salvage or secure or any(others)),
         )
 
-    def read_settings(*, is_complete: bool = True) -> Settings:
-        return settings_from(
+    _serve(
+        partial(
+            read_settings,
             data=data,
             config=config,
             listen=listen,
@@ -74,20 +76,30 @@ def serve(
             nodes=nodes,
             cluster=cluster,
             node=node,
-            is_complete=is_complete,
-        )
+        ),
+        secure=secure,
+    )
 
-    _serve(read_settings, secure=secure)
 
-
-def _serve(read_settings: Callable[..., Settings], *, secure: bool) -> NoReturn:
+def _serve(read: Callable[..., Settings], *, secure: bool) -> NoReturn:
     """Run the process that the settings describe, and exit with its code."""
-    in_cluster = bool(read_settings(is_complete=not secure).text("cluster.url"))
-    settings = read_settings(is_complete=not (secure and in_cluster))
+    from trilogue.node.settings.table import SettingsError
+
+    try:
+        _run(read, secure=secure)
+    except SettingsError as error:
+        exit_with_error(str(error), USAGE_ERROR)
+
+
+def _run(read: Callable[..., Settings], *, secure: bool) -> NoReturn:
+    """Run the process; SettingsError."""
+    in_cluster = bool(read(is_complete=not secure).text("cluster.url"))
+    settings = read(is_complete=not (secure and in_cluster))
     from trilogue.node.errors import StartError
     from trilogue.node.process import run
     from trilogue.node.supervisor.slots import needs_supervisor
 
+    again = partial(read, is_complete=True)
     try:
         if in_cluster:
             from trilogue.node.cluster.start import cluster_place
@@ -99,20 +111,21 @@ def _serve(read_settings: Callable[..., Settings], *, secure: bool) -> NoReturn:
                 assert place.cluster is not None
                 for line in secure_cluster(settings, place.cluster.owners):
                     typer.echo(line)
-                settings = read_settings()
-            raise typer.Exit(run(settings, write_line=typer.echo, place=place))
+                settings = again()
+            code = run(settings, write_line=typer.echo, place=place, read_settings=again)
+            raise typer.Exit(code)
         if secure:
             from trilogue.node.secure.setup import secure_directory
 
             for line in secure_directory(settings):
                 typer.echo(line)
-            settings = read_settings()
+            settings = again()
         if needs_supervisor(settings):
             from trilogue.node.supervisor.supervisor import supervise
 
-            code = supervise(settings, write_line=typer.echo)
+            code = supervise(settings, write_line=typer.echo, read_settings=again)
         else:
-            code = run(settings, write_line=typer.echo)
+            code = run(settings, write_line=typer.echo, read_settings=again)
     except StartError as error:
         exit_with_error(str(error), error.code)
     raise typer.Exit(code)

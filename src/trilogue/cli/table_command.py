@@ -6,7 +6,6 @@ The table itself has the positions: a command that is repeated, or was killed, c
 from __future__ import annotations
 
 import gc
-import os
 import signal
 import threading
 from collections.abc import Callable
@@ -17,11 +16,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from trilogue.cli.cluster import (
-    CLIENT_CONFIG_VARIABLE,
     DEFAULT_SERVER,
     FAILED,
     SERVER_VARIABLE,
     JsonOption,
+    client_file,
     parse_pairs,
 )
 from trilogue.cli.options import USAGE_ERROR, exit_with_error
@@ -262,12 +261,12 @@ def _read_config() -> dict[str, str]:
     from trilogue.client.kafka.client_config import SERVERS, convert_key
     from trilogue.client.properties import read_keys
 
-    path = os.environ.get(CLIENT_CONFIG_VARIABLE)
-    if not path:
+    path = client_file()
+    if path is None:
         return {}
     return {
         f"kafka.{key}": value
-        for _, key, value in read_keys(Path(path))
+        for _, key, value in read_keys(path)
         if key == SERVERS or (key != "client.id" and convert_key(key, value) is not None)
     }
 

@@ -72,7 +72,8 @@ ClientConfigOption = Annotated[
         "--config",
         metavar="FILE",
         help="How to reach and log in to the server: key=value lines as librdkafka and Java read "
-        "them (`clients/librdkafka.conf` of a secured data directory).",
+        "them (`clients/librdkafka.conf` of a secured data directory), instead of "
+        "~/.config/trilogue/client.conf or /etc/trilogue/client.conf (the first that exists).",
         envvar=CLIENT_CONFIG_VARIABLE,
     ),
 ]

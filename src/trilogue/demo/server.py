@@ -60,11 +60,12 @@ def running_server(output: Path, work: Steps) -> Iterator[ServerAddresses]:
 
 def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment without settings of the user's own server; TRILOGUE_PURE stays."""
-    return {
+    kept = {
         name: value
         for name, value in environment.items()
         if not name.startswith("TRILOGUE_") or name == "TRILOGUE_PURE"
     }
+    return {**kept, "TRILOGUE_CONFIG": ""}
 
 
 def _wait_until_ready(process: subprocess.Popen[bytes], ready: Path, log: Path) -> ServerAddresses:

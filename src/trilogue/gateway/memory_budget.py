@@ -137,6 +137,11 @@ class MemoryBudget:
         """Whether not even small requests have room."""
         return self.size_bytes >= self.limit_bytes
 
+    def change_limit(self, limit_bytes: int) -> None:
+        """Set how much may be held from now on; what is held stays."""
+        self.limit_bytes = limit_bytes
+        self._schedule_grants()
+
     @property
     def waiting(self) -> int:
         """How many wait for room."""

@@ -62,7 +62,7 @@ class TlsContexts:
         now_s = self._monotonic()
         if now_s - self._checked_s >= RELOAD_S:
             self._checked_s = now_s
-            self._reload()
+            self.reload()
         return self._context
 
     async def connect(
@@ -92,7 +92,8 @@ class TlsContexts:
                 connection.abort()
                 raise
 
-    def _reload(self) -> None:
+    def reload(self) -> None:
+        """Read the files, if they changed; one that cannot be used is logged, and not used."""
         try:
             mark = _mark(self._files)
             if mark == self._mark:

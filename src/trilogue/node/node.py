@@ -13,7 +13,7 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from functools import partial
@@ -155,7 +155,7 @@ class Node:
         self.http: HttpListener | None = None
         self._manifests: ManifestWriter
         self._catch_up: Callable[[], Awaitable[None]] | None = None
-        self._tls: TlsContexts | None = None
+        self.tls: TlsContexts | None = None
         self._stack = AsyncExitStack()
         self._tasks: list[asyncio.Task[None]] = []
         self._maintaining: asyncio.Task[None] | None = None
@@ -583,9 +583,9 @@ class Node:
         """
         if listener is not None and listener.is_internal and not listener.sasl:
             return make_tls(self.settings, "required")
-        if self._tls is None:
-            self._tls = make_tls(self.settings)
-        return self._tls
+        if self.tls is None:
+            self.tls = make_tls(self.settings)
+        return self.tls
 
     async def _open_http(self, plans: list[ListenerPlan]) -> None:
         from trilogue.gateway.http.connection_limits import HttpLimits
@@ -633,17 +633,19 @@ class Node:
         return Exposition(NodeMetrics(self).gather).page
 
     def health(self) -> Health:
-        """Return the state of this node, for /healthz."""
+        """Return the state of this node, for /healthz, /livez and /readyz."""
         from trilogue.gateway.http.app import Health
 
         shared = self.storage.shared
         is_over = self.state == "serving" and shared is not None and not shared.lease_left_s
+        disk_full = self.storage.log.journal.find_disk_full()
         return Health(
             state="suspended" if is_over else self.state,
             version=__version__,
             uptime_s=time.monotonic() - self.began,
             node_id=self.storage.meta.state.node_id,
             missing_segments=sorted(self.storage.log.missing_segments.values()),
+            disk_full=str(disk_full or ""),
         )
 
     # -- end -------------------------------------------------------------------------------
@@ -657,14 +659,14 @@ class Node:
         log.info("node.draining", extra={"limit_s": limit_s})
         ends = time.monotonic() + limit_s
 
-        async def within(work: Coroutine[object, object, object], share: float = 1.0) -> bool:
+        async def within(work: Awaitable[object], share: float = 1.0) -> bool:
             left_s = max(0.0, ends - time.monotonic()) * share
             return await _within(work, left_s, (hurry, self.failed))
 
         if self._maintaining is not None:
             self._maintaining.cancel()  # what a running merge wrote is an orphan
         drains = (listener.drain(limit_s) for listener in self.listeners.values())
-        await within(_all(drains), LISTENER_DRAIN_SHARE)
+        await within(asyncio.gather(*drains), LISTENER_DRAIN_SHARE)
         await within(finish_decisions(self.storage.broker))
         await within(self.metadata_writer.finish())
         flushed = self.hand_over.skips_flush or await within(self.flusher.finish())
@@ -676,13 +678,7 @@ class Node:
         await self._stack.aclose()
 
 
-async def _all(works: Iterable[Coroutine[object, object, object]]) -> None:
-    await asyncio.gather(*works)
-
-
-async def _within(
-    work: Coroutine[object, object, object], limit_s: float, ends: tuple[asyncio.Event, ...]
-) -> bool:
+async def _within(work: Awaitable[object], limit_s: float, ends: tuple[asyncio.Event, ...]) -> bool:
     """Run work until it is done, the limit is over, or one of `ends` is set; return if done."""
     task = asyncio.ensure_future(work)
     others = [asyncio.ensure_future(end.wait()) for end in ends]

@@ -1,7 +1,8 @@
 """One server process from start to end: loop, signals, ready file, exit code.
 
-    start ──► serving ──SIGTERM, SIGINT, SIGHUP──► draining ──► exit code 0
-                 │                                └──second signal──► draining without a flush
+    start ──► serving ──SIGTERM, SIGINT──► draining ──► exit code 0
+                 │                            └──second signal──► draining without a flush
+                 ├──SIGHUP──► settings are read again, clients stay connected
                  └──storage failed──► exit code 3, within two seconds
 
 A watchdog thread ends the process when its time is over, whatever hangs. That loses nothing: only
@@ -46,14 +47,33 @@ COLLECT_AFTER_S = 10.0  # after a start in a process that was a node before
 SWITCH_INTERVAL_S = 0.001  # how long another thread's Python may keep the loop waiting
 
 WriteLine = Callable[[str], object]
+ReadSettings = Callable[[], Settings]
 
 
-class StopSignals:
-    """Stop signals of this process: the first sets `stop`, the second `hurry`."""
+class Terminal:
+    """The terminal of this process. When it closes SIGHUP comes, which is a stop signal then."""
+
+    def __init__(self) -> None:
+        self._was_there = _has_terminal()
+
+    @property
+    def has_closed(self) -> bool:
+        """Whether there was one, and it is gone."""
+        return self._was_there and not _has_terminal()
+
+
+def _has_terminal() -> bool:
+    return any(map(os.isatty, (0, 1, 2)))
+
+
+class Signals:
+    """Signals of this process: SIGHUP sets `reload`, the first other `stop`, the second `hurry`."""
 
     def __init__(self) -> None:
         self.stop = asyncio.Event()
         self.hurry = asyncio.Event()
+        self.reload = asyncio.Event()
+        self._terminal = Terminal()
 
     def install(self, loop: asyncio.AbstractEventLoop) -> None:
         """Handle SIGTERM, SIGINT and SIGHUP; SIGHUP stays ignored where `nohup` started us."""
@@ -62,7 +82,10 @@ class StopSignals:
                 loop.add_signal_handler(number, self.receive, number)
 
     def receive(self, number: signal.Signals) -> None:
-        """Set `stop`, or `hurry` if `stop` is set already."""
+        """Set the event of a signal."""
+        if number is signal.SIGHUP and not self._terminal.has_closed:
+            self.reload.set()
+            return
         event = self.hurry if self.stop.is_set() else self.stop
         log.info("server.signal", extra={"signal": number.name, "hurry": event is self.hurry})
         event.set()
@@ -92,16 +115,25 @@ def run(
     write_line: WriteLine,
     supervision: Supervision | None = None,
     place: NodePlace | None = None,
+    read_settings: ReadSettings | None = None,
 ) -> int:
     """Serve as a node until a signal or a failure; return the exit code.
 
     Raises StartError if it cannot start. `supervision` is there for one of several nodes
-    of this machine, `place` for one of a cluster.
+    of this machine, `place` for one of a cluster; `read_settings` reads the settings at SIGHUP.
     """
     start_logging(level=settings.text("log.level"), form=settings.text("log.format"))
+    if supervision is None:
+        log_config_file(settings)
     raise_descriptor_limit()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        return runner.run(_serve(settings, write_line, supervision, place))
+        return runner.run(_serve(settings, write_line, supervision, place, read_settings))
+
+
+def log_config_file(settings: Settings) -> None:
+    """Log the file that settings came from, if there is one."""
+    if settings.config_file:
+        log.info("settings.file", extra={"path": settings.config_file})
 
 
 def raise_descriptor_limit() -> None:
@@ -127,8 +159,9 @@ async def _serve(
     write_line: WriteLine,
     supervision: Supervision | None,
     place: NodePlace | None,
+    read_settings: ReadSettings | None,
 ) -> int:
-    signals = StopSignals()
+    signals = Signals()
     loop = asyncio.get_running_loop()
     signals.install(loop)
     place = place if supervision is None else supervision.place
@@ -148,7 +181,7 @@ async def _serve(
         with ready_file(settings.text("ready-file"), node.addresses):
             while serving is not None:
                 sys.setswitchinterval(SWITCH_INTERVAL_S)
-                await _wait_for_end(serving, signals)
+                await _wait_for_end(serving, signals, read_settings)
                 if signals.stop.is_set() or serving.failed.is_set():
                     break
                 former, serving = serving, None
@@ -162,16 +195,33 @@ async def _serve(
     return 0
 
 
-async def _wait_for_end(node: Node, signals: StopSignals) -> None:
+async def _wait_for_end(node: Node, signals: Signals, read_settings: ReadSettings | None) -> None:
     """Return when the node is to stop, has failed, or is to start again."""
     collector.configure()
     collecting = asyncio.create_task(collector.collect_periodically(node.memory.closed))
+    reloading = asyncio.create_task(_reload_at_signals(node, signals, read_settings))
     wanted = node.hand_over.wanted.wait()
     await _wait_for_first(signals.stop.wait(), node.failed.wait(), wanted)
     collecting.cancel()
+    reloading.cancel()
 
 
-async def _end_node(node: Node, signals: StopSignals) -> None:
+async def _reload_at_signals(
+    node: Node, signals: Signals, read_settings: ReadSettings | None
+) -> None:
+    """Read the settings again at each SIGHUP, also at one that came before the node served."""
+    while read_settings is not None:
+        await signals.reload.wait()
+        signals.reload.clear()
+        from trilogue.node.settings.reload import reload_settings
+
+        try:
+            await reload_settings(node, read_settings)
+        except Exception:  # a bug: the node goes on with what it has
+            log.exception("settings.not_read")
+
+
+async def _end_node(node: Node, signals: Signals) -> None:
     """Drain and close a node; end the process if it has failed, or takes too long."""
     limit_s = node.settings.seconds("shutdown.limit")
     with watchdog(limit_s + WATCHDOG_MARGIN_S, TOO_LATE):
@@ -183,7 +233,7 @@ async def _end_node(node: Node, signals: StopSignals) -> None:
             await _end_failed(node.failure)
 
 
-async def _start_again(node: Node, place: NodePlace | None, signals: StopSignals) -> Node | None:
+async def _start_again(node: Node, place: NodePlace | None, signals: Signals) -> Node | None:
     """Start a node of a cluster again in this process, with other slots; None if it was stopped."""
     from trilogue.node.cluster.hand_over import place_again, settings_again
 

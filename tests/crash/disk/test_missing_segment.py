@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import closing
@@ -73,11 +74,21 @@ def consume(server: Server, group: str) -> confluent_kafka.Message:
         return message
 
 
+def probe(server: Server, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://{server.doors['http']}/{path}", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as refused:
+        return refused.code, refused.read().decode()
+
+
 def test_a_missing_segment_is_named_and_readers_get_an_error(server: Server, tmp_path: Path):
     (lost,) = tmp_path.glob("*.segment")
 
     # health, log, doctor
     assert health(server)["missing_segments"] == [lost.name]
+    assert probe(server, "readyz") == (503, f"segments are missing: {lost.name}")
+    assert probe(server, "livez") == (200, "ok")
     assert "segment.missing" in server.output
     command = [sys.executable, "-m", "trilogue.cli.main", "doctor", "--server", server.address]
     done = subprocess.run(
@@ -111,6 +122,7 @@ def test_a_missing_segment_is_named_and_readers_get_an_error(server: Server, tmp
     produce(server)
     shutil.move(lost, server.data / "segments")
     wait_until(lambda: not health(server)["missing_segments"], "the file", 10)
+    assert probe(server, "readyz") == (200, "ok")
     assert consume(server, "kafka-readers-again").value() == b"0"
     with closing(pulsar.Client(f"pulsar://{server.doors['pulsar']}")) as client:
         again = client.create_reader(TOPIC, pulsar.MessageId.earliest)

@@ -7,6 +7,7 @@ import contextlib
 import threading
 
 import httpx
+import msgspec
 import pytest
 
 from trilogue.gateway.http.app import Health, SharedPage, build_app
@@ -129,6 +130,26 @@ def test_probes_follow_the_state(path, well, state):
     response = get(path, state=lambda: health(state))
 
     assert response.status_code == (200 if state in well else 503)
+    assert response.text == "ok" or state in response.text
+
+
+@pytest.mark.parametrize(
+    ("cause", "reason"),
+    [
+        ({"state": "suspended"}, "the lease of this node is over"),
+        ({"missing_segments": ["1.segment", "2.segment"]}, "1.segment, 2.segment"),
+        ({"disk_full": "the disk is full: 0 bytes are free"}, "the disk is full"),
+    ],
+)
+def test_a_node_that_cannot_serve_all_names_the_reason_and_stays_alive(cause, reason):
+    def look():
+        return msgspec.structs.replace(health(), **cause)
+
+    ready, live = get("/readyz", state=look), get("/livez", state=look)
+
+    assert ready.status_code == 503
+    assert reason in ready.text
+    assert (live.status_code, live.text) == (200, "ok")
 
 
 @pytest.mark.parametrize("path", ["/", "/nothing", "/healthz/..%2f..%2fetc/passwd"])

@@ -87,6 +87,7 @@ def test_nothing_is_acknowledged_while_postgresql_is_away(tmp_path: Path):
             lambda: producer.poll(0.1) == 0 and "lease.over" in node.output, timeout_s=WAIT_S
         )
         assert statuses(node) == {"livez": 200, "readyz": 503, "metrics": 200, TOPICS: 503}
+        assert "lease" in httpx.get(f"{node.http}/readyz", timeout=WAIT_S).text
         assert acked == []
         postgres.start()
 

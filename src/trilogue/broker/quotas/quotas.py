@@ -105,6 +105,13 @@ class Quotas:
     def __len__(self) -> int:
         return len(self._rates)
 
+    def change_burst(self, burst_s: float) -> None:
+        """Set what a quota allows at once after a pause; buckets begin full."""
+        self.burst_s = burst_s
+        self._known.clear()
+        self._buckets.clear()
+        self.generation += 1
+
     # -- buckets
 
     def buckets(self, user: str, client: str) -> ClientBuckets:

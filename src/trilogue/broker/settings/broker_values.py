@@ -107,6 +107,12 @@ class BrokerValues:
         """Apply overrides that another node wrote; None: they were deleted."""
         self._overrides.apply_setting(key, text)
 
+    def refresh(self) -> None:
+        """Apply all values again, since some of `live` have changed."""
+        self._update_topics()
+        for listener in self.listeners:
+            listener()
+
     # -- inside
 
     def _name(self, *, all_nodes: bool) -> str:
@@ -114,9 +120,7 @@ class BrokerValues:
 
     def _overrides_changed(self, name: str) -> None:
         if name in {ALL_NODES, self._node}:
-            self._update_topics()
-            for listener in self.listeners:
-                listener()
+            self.refresh()
 
     def _update_topics(self) -> None:
         overrides = {**self._overrides.get(ALL_NODES), **self._overrides.get(self._node)}

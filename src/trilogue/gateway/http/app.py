@@ -2,7 +2,8 @@
 
     /healthz   the state; 200 while the node serves
     /livez     200 unless the node has failed: an orchestrator starts it again then
-    /readyz    200 while the node serves: a load balancer sends clients then
+    /readyz    200 while the node serves all that it has: a load balancer sends clients then; with
+               503 comes the reason, such as a full disk or a segment that is lost
     /metrics   names of topics and readers only for principals that may describe the cluster
 
 All are read-only and contain no messages. A node of a cluster whose lease is over is suspended: it
@@ -30,6 +31,8 @@ from trilogue.broker.access.client_access import ClientAccess
 from trilogue.gateway.steps import next_step
 
 IS_PUBLIC = "trilogue.is_public"  # in the scope of a request that needed no login
+LEASE_OVER = "the lease of this node is over: another node may serve"
+SEGMENTS_NAMED = 3
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 State = Literal["starting", "serving", "suspended", "draining", "failed"]
@@ -43,6 +46,18 @@ class Health(msgspec.Struct, frozen=True):
     uptime_s: float
     node_id: int
     missing_segments: Sequence[str] = ()
+    disk_full: str = ""  # why messages are refused
+
+    @property
+    def not_ready(self) -> str:
+        """Why no load balancer should send clients here; "" if it should."""
+        if self.state == "suspended":
+            return LEASE_OVER
+        if self.state != "serving":
+            return f"the node is {self.state}"
+        if self.missing_segments:
+            return f"segments are missing: {', '.join(self.missing_segments[:SEGMENTS_NAMED])}"
+        return self.disk_full
 
 
 def build_app(
@@ -72,10 +87,10 @@ def build_app(
         return JSONResponse(content, 200 if now.state == "serving" else 503, headers=_FRESH)
 
     async def livez(_request: Request) -> Response:
-        return _probe(is_well=health().state != "failed")
+        return _probe("the node has failed" if health().state == "failed" else "")
 
     async def readyz(_request: Request) -> Response:
-        return _probe(is_well=health().state == "serving")
+        return _probe(health().not_ready)
 
     def make_metrics() -> ASGIApp:
         make_page = load_metrics()
@@ -110,8 +125,9 @@ def build_app(
     return Starlette(routes=routes)
 
 
-def _probe(*, is_well: bool) -> Response:
-    return Response("ok" if is_well else "failing", 200 if is_well else 503, headers=_FRESH)
+def _probe(problem: str) -> Response:
+    headers = {**_FRESH, "content-type": "text/plain; charset=utf-8"}
+    return Response(problem or "ok", 503 if problem else 200, headers=headers)
 
 
 def _may_see_names(scope: Scope) -> bool:
@@ -174,7 +190,7 @@ class _Suspendable:
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": _TRY_AGAIN})
             return
-        reason = {"reason": "the lease of this node is over: another node may serve"}
+        reason = {"reason": LEASE_OVER}
         headers = {**_FRESH, "retry-after": "1"}
         await JSONResponse(reason, 503, headers=headers)(scope, receive, send)
 

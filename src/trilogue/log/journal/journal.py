@@ -153,6 +153,12 @@ class Journal:
         if self._disk_full is not None:
             self.refuse()
 
+    def find_disk_full(self) -> DiskFull | None:
+        """Return why there is no room on the disk; None if there is. It is looked at rarely."""
+        if self._monotonic() - self._checked_at >= SPACE_CHECK_SECONDS:
+            self.check_space()
+        return self._disk_full
+
     @property
     def refusal(self) -> LogError | None:
         """Why appends are refused now; None while they are accepted."""

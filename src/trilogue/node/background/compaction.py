@@ -61,8 +61,8 @@ class CompactionPlanner:
         self._now_ms = now_ms
         self._every_s = every_s
         self._interval_changed = asyncio.Event()
-        self._map_bytes = map_bytes
-        self._bytes_per_second = bytes_per_second
+        self.map_bytes = map_bytes
+        self.bytes_per_second = bytes_per_second
         self._monotonic = monotonic
         self._waiting: list[int] = []  # due partitions, the most urgent one last
         self._stuck: dict[
@@ -254,13 +254,13 @@ class CompactionPlanner:
             end_offset=due.end_offset,
             delete_retention_ms=due.delete_retention_ms,
             producers=partition.producers.last_entries(),
-            map_bytes=self._map_bytes,
+            map_bytes=self.map_bytes,
             target_bytes=TARGET_BYTES,
             cluster_id=meta.state.cluster_id,
             node_id=meta.state.node_id,
             node_epoch=meta.state.node_epoch,
             now_ms=self._now_ms(),
-            bytes_per_second=self._bytes_per_second or None,
+            bytes_per_second=self.bytes_per_second or None,
             direct=storage.log.direct,
         )
 

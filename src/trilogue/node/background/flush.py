@@ -124,7 +124,7 @@ class Flusher:
         self._helper = helper
         self._manifests = manifests
         self._now_ms = now_ms
-        self._bytes_per_second = bytes_per_second
+        self.bytes_per_second = bytes_per_second
         self._room = room
         self._on_flushed = on_flushed
         self._store = store
@@ -158,7 +158,7 @@ class Flusher:
         Starting a process takes 0.1 s of CPU time. With a running helper a flush begins at once.
         """
         engine, file = self._storage.log, self._cuts[0].file
-        is_burst = self._cuts[0].fill_rate > self._bytes_per_second and file.size >= BURST_BYTES
+        is_burst = self._cuts[0].fill_rate > self.bytes_per_second and file.size >= BURST_BYTES
         end = time.monotonic() + BURST_S
         while is_burst and self._helper.pid is None and not self._in_haste:
             held = engine.tail_bytes
@@ -297,9 +297,9 @@ class Flusher:
         Slow flushes leave the disk and the CPU to producers; but a flush slower than the incoming
         data fills the tail until producers are stopped.
         """
-        if not self._bytes_per_second or self._in_haste or not self._is_calm:
+        if not self.bytes_per_second or self._in_haste or not self._is_calm:
             return None
-        return max(self._bytes_per_second, AHEAD * max(cut.fill_rate for cut in cuts))
+        return max(self.bytes_per_second, AHEAD * max(cut.fill_rate for cut in cuts))
 
     async def _job(self, cuts: list[Cut], segment_id: int) -> FlushJob:
         """Return the job, built in steps, since there may be very many partitions."""

@@ -62,7 +62,7 @@ class MergePlanner:
         self._maintenance = maintenance
         self._helper = helper
         self._now_ms = now_ms
-        self._bytes_per_second = bytes_per_second
+        self.bytes_per_second = bytes_per_second
         self._monotonic = monotonic
         self._rewrite_every_s = rewrite_every_s
         self._next_rewrite = 0.0
@@ -197,14 +197,14 @@ class MergePlanner:
 
     def pace(self, plan: Plan) -> int | None:
         """Return the bytes per second to merge with; None for no limit."""
-        if not self._bytes_per_second or self.first_level > FIRST_LEVEL_DUE:
+        if not self.bytes_per_second or self.first_level > FIRST_LEVEL_DUE:
             return None
         fresh = [each for each in plan.inputs if not each.level]
         if not fresh:
-            return self._bytes_per_second
+            return self.bytes_per_second
         took_ms = max(1, self._now_ms() - min(each.created_ms for each in fresh))
         came_in = sum(each.size for each in fresh) * 1_000 // took_ms
-        return max(self._bytes_per_second, AHEAD * came_in)
+        return max(self.bytes_per_second, AHEAD * came_in)
 
     def _learn(self, result: MergeResult, changed: tuple[SegmentInfo, ...]) -> None:
         """Record damage that the merge found."""

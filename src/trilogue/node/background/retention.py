@@ -48,14 +48,14 @@ class Retention:
         self._manifests = manifests
         self._retired = retired
         self._now_ms = now_ms
-        self._every_s = every_s
+        self.every_s = every_s
         self._at_work = at_work
         self._on_moved = on_moved
 
     async def run(self) -> None:
         """Check periodically, for ever."""
         while True:
-            await asyncio.sleep(self._every_s)
+            await asyncio.sleep(self.every_s)
             try:
                 await self.apply_retention()
             except TooManyChanges as error:

@@ -49,7 +49,7 @@ class SplitPlanner:
         self._maintenance = maintenance
         self._helper = helper
         self._now_ms = now_ms
-        self._bytes_per_second = bytes_per_second
+        self.bytes_per_second = bytes_per_second
         self._passed: dict[int, SegmentInfo] = {}  # nothing to do, as long as they are the same
 
     async def plan(self) -> Job | None:
@@ -135,6 +135,6 @@ class SplitPlanner:
             node_id=state.node_id,
             node_epoch=state.node_epoch,
             now_ms=self._now_ms(),
-            bytes_per_second=self._bytes_per_second or None,
+            bytes_per_second=self.bytes_per_second or None,
             direct=storage.log.direct,
         )

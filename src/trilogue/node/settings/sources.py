@@ -81,7 +81,8 @@ def load_settings(
     data = list_values("data", (*stronger, ("default", defaults)))[0][1]
     directory = _directory_settings(Path(str(data.value)))
     layers = (*stronger, ("directory", directory), ("default", defaults))
-    settings = Settings({row.key: list_values(row.key, layers)[0][1] for row in TABLE})
+    values = {row.key: list_values(row.key, layers)[0][1] for row in TABLE}
+    settings = Settings(values, str(config_file or ""))
     if is_complete:
         check_together(settings)
     return settings

@@ -11,7 +11,7 @@ ignored. Settings of a topic (`retention.ms`, ...) are in broker/settings.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -518,9 +518,10 @@ assert len(BY_ENVIRONMENT) == len(TABLE), "two keys share one environment variab
 class Settings:
     """The values of one process, read by key and type; it has every key of the table."""
 
-    def __init__(self, given: Mapping[str, SettingValue]) -> None:
+    def __init__(self, given: Mapping[str, SettingValue], config_file: str = "") -> None:
         assert set(given) == set(BY_KEY), "every setting has a value"
         self._given = dict(given)
+        self.config_file = config_file  # the file that was read; "" if there was none
 
     def __iter__(self) -> Iterator[tuple[Setting, SettingValue]]:
         for row in TABLE:
@@ -529,7 +530,12 @@ class Settings:
     def replaced(self, changes: Mapping[str, Value], origin: str) -> Settings:
         """Return settings with other values for some keys."""
         given = {key: SettingValue(value, origin) for key, value in changes.items()}
-        return Settings(self._given | given)
+        return Settings(self._given | given, self.config_file)
+
+    def taken_from(self, other: Settings, keys: Iterable[str]) -> Settings:
+        """Return settings with the values that other settings have for some keys."""
+        given = {key: other._given[key] for key in keys}
+        return Settings(self._given | given, other.config_file)
 
     def origin(self, key: str) -> str:
         """Return the origin of a value: `default`, `file ...`, `environment ...`, `--...`."""

@@ -141,7 +141,7 @@ class NodeProcess:
         try:
             ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
             if os.getppid() == parent:  # otherwise it ended before the kernel knew
-                for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                for number in (signal.SIGTERM, signal.SIGINT):
                     signal.signal(number, signal.SIG_DFL)
                 signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until there is something to flush
                 signal.set_wakeup_fd(-1)

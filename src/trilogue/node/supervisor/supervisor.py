@@ -32,8 +32,17 @@ from trilogue.log.errors import LogError
 from trilogue.log.files import OsFileSystem
 from trilogue.node.errors import WRONG_SETTING, ControlError, StartError
 from trilogue.node.logs import start_logging
-from trilogue.node.process import WriteLine, raise_descriptor_limit, ready_file, run
-from trilogue.node.settings.table import ALL_LISTENERS, Settings
+from trilogue.node.process import (
+    ReadSettings,
+    Terminal,
+    WriteLine,
+    log_config_file,
+    raise_descriptor_limit,
+    ready_file,
+    run,
+)
+from trilogue.node.settings.reload import keep_fixed, list_fixed, log_reload
+from trilogue.node.settings.table import ALL_LISTENERS, Settings, SettingsError
 from trilogue.node.storage import NodePlace, start_errors
 from trilogue.node.supervisor.control import ControlRequest, ControlSocket
 from trilogue.node.supervisor.node_process import NodeLink, NodeProcess
@@ -48,13 +57,16 @@ LOOK_S = 0.1
 START_LIMIT_S = 600.0  # a recovery reads a journal of up to some GiB
 RESTART_WAITS_S = (0.0, 0.2, 1.0, 5.0)  # after an end within STABLE_S, one after the other
 STABLE_S = 10.0
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-def supervise(settings: Settings, *, write_line: WriteLine) -> int:
+def supervise(
+    settings: Settings, *, write_line: WriteLine, read_settings: ReadSettings | None = None
+) -> int:
     """Serve by several nodes until a signal; return the exit code. StartError as for one node.
 
-    Also serves by one node where several did before.
+    Also serves by one node where several did before. `read_settings` reads the settings again at
+    SIGHUP.
     """
     start_logging(level=settings.text("log.level"), form=settings.text("log.format"))
     raise_descriptor_limit()
@@ -70,8 +82,11 @@ def supervise(settings: Settings, *, write_line: WriteLine) -> int:
             places = _prepare(settings, path)
             if nodes == 1:
                 directory.close()
-                return run(settings, write_line=write_line)
-            return Supervisor(settings, own, places, directory, write_line).run()
+                return run(settings, write_line=write_line, read_settings=read_settings)
+            log_config_file(settings)
+            supervisor = Supervisor(settings, own, places, directory, write_line)
+            supervisor.read_settings = read_settings
+            return supervisor.run()
         finally:
             directory.close()
 
@@ -136,7 +151,10 @@ class Supervisor:
         self._silence_s = settings.seconds("nodes.silence")
         self._stop_limit_s = settings.seconds("shutdown.limit")
         self._selector = selectors.DefaultSelector()
+        self.read_settings: ReadSettings | None = None
         self._signals = 0  # stop signals received
+        self._reloads = False  # since SIGHUP
+        self._terminal = Terminal()
         self._failures: dict[int, int] = {}
         self._due: dict[int, float] = {}  # when a node that ended is started again
         self._own = own
@@ -181,7 +199,12 @@ class Supervisor:
             self._move.forget()
         self._directory.close()  # the lock stays with the supervisor
         try:
-            return run(settings, write_line=lambda _line: None, supervision=link)
+            return run(
+                settings,
+                write_line=lambda _line: None,
+                supervision=link,
+                read_settings=partial(self._read_own, link.place.node_id),
+            )
         except StartError as error:
             sys.stderr.write(f"trilogue: node {link.place.node_id}: {error}\n")
             return error.code
@@ -212,6 +235,9 @@ class Supervisor:
         """Wait for a moment; start nodes again that ended, kill those that are silent."""
         for node in self._select():
             self._restart_later(node)
+        if self._reloads:
+            self._reloads = False
+            self._reload()
         if self._move is not None:
             self._advance(self._move)
         now = time.monotonic()
@@ -246,6 +272,34 @@ class Supervisor:
         self._due[node_id] = time.monotonic() + wait_s
         level = logging.ERROR if code else logging.INFO
         log.log(level, "node.ended", extra={"node": node_id, "code": code, "again_in_s": wait_s})
+
+    # -- settings
+
+    def _read_own(self, node_id: int) -> Settings:
+        """Read the settings of a node again; SettingsError, StartError."""
+        assert self.read_settings is not None
+        return node_settings(self.read_settings(), node_id)
+
+    def _reload(self) -> None:
+        """Read the settings again, for this process and nodes that start; those that serve too."""
+        if self.read_settings is None:
+            return
+        try:
+            wanted = self.read_settings()
+        except (SettingsError, StartError) as error:
+            log.error("settings.not_read", extra={"problem": str(error)})  # noqa: TRY400
+            return
+        self._settings, applied = keep_fixed(self._settings, wanted)
+        for node_id, own in self._own.items():
+            self._own[node_id] = own.taken_from(wanted, applied)
+        self._stop_limit_s = self._settings.seconds("shutdown.limit")
+        start_logging(
+            level=self._settings.text("log.level"), form=self._settings.text("log.format")
+        )
+        log_reload(applied, list_fixed(self._settings, wanted))
+        for node in self._nodes.values():
+            if node.is_ready:
+                node.send_signal(signal.SIGHUP)
 
     # -- moves of slots
 
@@ -304,11 +358,14 @@ class Supervisor:
         wakes, self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(self._wake)
         self._selector.register(wakes, selectors.EVENT_READ, None)
-        for number in STOP_SIGNALS:
+        for number in SIGNALS:
             if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self._receive)
 
     def _receive(self, number: int, _frame: object) -> None:
+        if number == signal.SIGHUP and not self._terminal.has_closed:
+            self._reloads = True
+            return
         self._signals += 1
         log.info("supervisor.signal", extra={"signal": signal.Signals(number).name})
 
