@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import socket
 import ssl
@@ -16,8 +17,16 @@ import pytest
 import uvloop
 
 from tests.security.certificates import Authority
+from tests.security.openssl_peer import (
+    KEY_UPDATE_NOT_REQUESTED,
+    KEY_UPDATE_REQUESTED,
+    OpenSslPeer,
+)
+from tests.waiting import wait_on_loop
+from trilogue.gateway.frame_dispatcher import IterationBudget
 from trilogue.gateway.tls import TlsContexts, TlsFiles
 from trilogue.gateway.tls_transport import (
+    CONTROL_BYTES_MAX,
     FIRST_PIECE_BYTES,
     LARGE_AFTER_BYTES,
     LARGE_MAX,
@@ -25,11 +34,13 @@ from trilogue.gateway.tls_transport import (
     PIECE_AFTER_BYTES,
     PIECE_BYTES,
     RECEIVED_BYTES,
+    UNREAD_ANSWERS_BYTES_MAX,
     TlsMemory,
     TlsTransport,
 )
 
 MIB = 1 << 20
+KEY_UPDATE_BYTES = 27  # of a record
 
 
 class _Echo:
@@ -103,11 +114,17 @@ class Server:
 
     opened: ClassVar[list[Server]] = []
 
-    def __init__(self, authority: Authority, make: type[_Echo]) -> None:
+    def __init__(
+        self,
+        authority: Authority,
+        make: type[_Echo],
+        iterations: IterationBudget | None = None,
+    ) -> None:
         files = authority.issue("server", common_name="localhost")
         loop = asyncio.get_running_loop()
-        self.contexts = TlsContexts(TlsFiles(files.certificate, files.key), loop.time)
+        self.contexts = TlsContexts(TlsFiles(files.certificate, files.key), loop.time, iterations)
         self.client_context = ssl.create_default_context(cafile=str(authority.certificate))
+        self.authority = authority.certificate
         self._make = make
         self.made: list[_Echo] = []
         self.listening = socket.create_server(("127.0.0.1", 0))
@@ -148,6 +165,14 @@ class Server:
         self.writers.append(opened[1])
         await accepting
         return opened
+
+    async def connect_openssl(self) -> OpenSslPeer:
+        """A peer whose methods block, for threads."""
+        accepting = asyncio.create_task(self.accept())
+        address = f"127.0.0.1:{self.port}"
+        peer = await asyncio.to_thread(OpenSslPeer, address, self.authority)
+        await accepting
+        return peer
 
 
 def run(test: Callable[[], Coroutine[Any, Any, None]], factory: Callable[[], Any]) -> None:
@@ -354,3 +379,110 @@ def test_pieces_grow_with_what_a_connection_carries(authority: Authority, loop: 
         assert (large, memory.large) == (1, 0)
 
     run(test, loop)
+
+
+class Sink(_Echo, asyncio.Protocol):
+    """Reads on, although the peer does not read."""
+
+    def data_received(self, data: bytes) -> None:
+        self.received += len(data)
+
+    def pause_writing(self) -> None:
+        pass
+
+    def resume_writing(self) -> None:
+        pass
+
+
+def problems_in(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [
+        record.__dict__["problem"]
+        for record in caplog.records
+        if record.msg == "connection.bad_tls"
+    ]
+
+
+@both_loops
+@pytest.mark.parametrize("kind", [Echo, BufferedEcho])
+def test_all_bytes_pass_when_every_iteration_is_used_up(
+    authority: Authority, kind: type[_Echo], loop: Any
+):
+    async def test() -> None:
+        budget = IterationBudget(itertools.count().__next__)  # each look is a second later
+        budget.open(asyncio.get_running_loop().call_soon)
+        server = Server(authority, kind, budget)
+        reader, writer = await server.connect()
+        sent = os.urandom(300_000)
+
+        writer.write(sent)
+
+        assert await reader.readexactly(len(sent)) == sent
+        writer.close()
+        await server.made[0].lost
+
+    run(test, loop)
+
+
+@both_loops
+@pytest.mark.parametrize("kind", [KEY_UPDATE_REQUESTED, KEY_UPDATE_NOT_REQUESTED])
+def test_a_peer_of_records_without_data_is_cut(
+    authority: Authority, kind: int, loop: Any, caplog: pytest.LogCaptureFixture
+):
+    async def test() -> None:
+        server = Server(authority, Echo)
+        peer = await server.connect_openssl()
+        with contextlib.closing(peer):
+            for _ in range(2 * CONTROL_BYTES_MAX // KEY_UPDATE_BYTES):
+                peer.update_keys(kind)
+            with contextlib.suppress(OSError):  # it was cut meanwhile
+                await asyncio.to_thread(peer.flush)
+            await server.made[0].lost
+
+    run(test, loop)
+    assert problems_in(caplog) == ["records without data"]
+
+
+@both_loops
+def test_key_updates_among_data_are_in_order(authority: Authority, loop: Any):
+    """As much before each piece of data as padding may be; all in all above the limit."""
+
+    async def test() -> None:
+        server = Server(authority, Sink)
+        peer = await server.connect_openssl()
+        with contextlib.closing(peer):
+            for number in range(4 * CONTROL_BYTES_MAX // KEY_UPDATE_BYTES):
+                peer.update_keys(KEY_UPDATE_NOT_REQUESTED)
+                if not number % 50:
+                    peer.send_data(bytes(100))
+                    await asyncio.to_thread(peer.flush)
+            peer.send_data(b"last")
+            await asyncio.to_thread(peer.flush)
+            made = server.made[0]
+            expected = 4 + 100 * -(-4 * CONTROL_BYTES_MAX // KEY_UPDATE_BYTES // 50)
+            await wait_on_loop(lambda: made.received >= expected)
+            assert made.received == expected
+            assert not made.lost.done()
+
+    run(test, loop)
+
+
+@both_loops
+def test_a_peer_that_does_not_read_the_answers_to_key_updates_is_cut(
+    authority: Authority, loop: Any, caplog: pytest.LogCaptureFixture
+):
+    async def test() -> None:
+        server = Server(authority, Sink)
+        peer = await server.connect_openssl()
+        with contextlib.closing(peer):
+            made = server.made[0]
+            made.transport.write(bytes(16 * MIB))  # more than the kernels take
+            for number in range(2 * UNREAD_ANSWERS_BYTES_MAX // KEY_UPDATE_BYTES):
+                peer.update_keys()
+                if not number % 50:
+                    peer.send_data(bytes(100))
+            with contextlib.suppress(OSError):
+                await asyncio.to_thread(peer.flush)
+            await made.lost
+
+    run(test, loop)
+    assert problems_in(caplog) == ["the answers to KeyUpdates are not read"]

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from trilogue.gateway.frame_dispatcher import IterationBudget
 from trilogue.gateway.handshakes import Handshakes
 from trilogue.gateway.tls_transport import TlsConnection, TlsMemory
 
@@ -48,14 +49,19 @@ class TlsFiles(msgspec.Struct, frozen=True):
 class TlsContexts:
     """The context for new handshakes; TlsError at the start."""
 
-    def __init__(self, files: TlsFiles, monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        files: TlsFiles,
+        monotonic: Callable[[], float],
+        iterations: IterationBudget | None = None,
+    ) -> None:
         self._files = files
         self._monotonic = monotonic
         self._mark = _mark(files)
         self._context = make_context(files)
         self._checked_s = monotonic()
         self.handshakes = Handshakes()
-        self._memory = TlsMemory()
+        self._memory = TlsMemory(iterations)
 
     def current(self) -> ssl.SSLContext:
         """Return the context of the files as they are now."""

@@ -9,6 +9,10 @@ Here bytes are received into one buffer of all connections, and pass the BIOs in
 record's size, larger ones once a connection has carried a mebibyte. What a peer has sent while its
 protocol does not read stays in the kernel, but for one such piece.
 
+Decrypting counts as time of the loop iteration (docs/decisions/0144): a connection whose bytes come
+later in it waits for another one. A peer that sends records without data (KeyUpdates), or does not
+read what answers them, is cut (docs/decisions/0157).
+
 The protocol is made when the handshake has ended.
 """
 
@@ -20,6 +24,8 @@ import logging
 import ssl
 from collections.abc import Callable, Iterable
 from typing import Any, Final, cast
+
+from trilogue.gateway.frame_dispatcher import IterationBudget
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +39,11 @@ LARGE_AFTER_BYTES: Final = 1 << 20
 NEVER: Final = 1 << 62
 LARGE_MAX: Final = 256  # connections of a node with large pieces: 200 KiB each
 RECEIVED_BYTES: Final = LARGE_PIECE_BYTES  # of the buffer that all connections use in turn
+# What a peer may send beyond the data that it sends: a record that is not whole yet has 16.3 KiB. A
+# record of data may be padded (RFC 8446, 5.4).
+CONTROL_BYTES_MAX: Final = 32 << 10
+PADDING_BYTES: Final = 4 << 10
+UNREAD_ANSWERS_BYTES_MAX: Final = 16 << 10
 
 Bytes = bytes | bytearray | memoryview
 
@@ -40,7 +51,8 @@ Bytes = bytes | bytearray | memoryview
 class TlsMemory:
     """What the connections of a node share."""
 
-    def __init__(self) -> None:
+    def __init__(self, iterations: IterationBudget | None = None) -> None:
+        self.iterations = iterations or IterationBudget()
         self.received = memoryview(bytearray(RECEIVED_BYTES))
         self.large = 0  # connections with large pieces
 
@@ -73,12 +85,17 @@ class TlsConnection(asyncio.BufferedProtocol):
         self._lower: asyncio.Transport
         self._protocol: asyncio.BaseProtocol | None = None
         self._buffered: asyncio.BufferedProtocol | None = None
-        self._left = b""  # received, and not in the BIO yet: the protocol does not read
+        self._iterations = memory.iterations
+        self._left = b""  # received, and not in the BIO yet: the protocol does not read, or others
         self._piece_bytes = FIRST_PIECE_BYTES
         self._carried_bytes = 0
         self._grows_at_bytes = PIECE_AFTER_BYTES  # carried
+        self._control_bytes = 0  # received beyond data
+        self._unread_answers_bytes = 0  # of TLS itself, while the peer does not read
         self._is_lower_paused = False
+        self._is_lower_full = False
         self._is_scheduled = False
+        self._is_deferred = False
         self._is_lost = False
         self.is_paused = False
         self.is_closing = False
@@ -102,7 +119,6 @@ class TlsConnection(asyncio.BufferedProtocol):
             self._incoming.write(self._received[:nbytes])
             self._shake_hands()
         else:
-            self._count(nbytes)
             self._feed(self._received[:nbytes])
 
     def eof_received(self) -> bool:
@@ -130,11 +146,14 @@ class TlsConnection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         """The peer does not read."""
+        self._is_lower_full = True
         if self._protocol is not None:
             self._protocol.pause_writing()
 
     def resume_writing(self) -> None:
         """The peer reads again."""
+        self._is_lower_full = False
+        self._unread_answers_bytes = 0
         if self._protocol is not None:
             self._protocol.resume_writing()
 
@@ -169,19 +188,29 @@ class TlsConnection(asyncio.BufferedProtocol):
     # ---- reading
 
     def _feed(self, received: Bytes) -> None:
-        """Decrypt in pieces; what the protocol does not read is kept, and no more is received."""
+        """Decrypt in pieces; what is not decrypted now is kept, and no more is received."""
         step = self._piece_bytes  # it may grow meanwhile
         for at in range(0, len(received), step):
             if self.is_closing:
                 return
-            if self.is_paused:
+            if self.is_paused or self._iterations.is_used_up():
                 self._left += bytes(received[at:])
                 break
-            self._incoming.write(received[at : at + step])
+            piece = received[at : at + step]
+            self._control_bytes += len(piece)
+            self._incoming.write(piece)
             self._read()
-        if self.is_paused and not self._is_lower_paused and self.kept_bytes:
+        if self._left and not self.is_paused and not self._is_deferred:
+            self._is_deferred = True
+            self._iterations.defer(self._continue_deferred)
+        if not self._is_lower_paused and (self._left or (self.is_paused and self.kept_bytes)):
             self._is_lower_paused = True
             self._lower.pause_reading()
+
+    def _continue_deferred(self) -> None:
+        self._is_deferred = False
+        if not self.is_closing:
+            self._continue()
 
     def _count(self, size: int) -> None:
         """Pass larger pieces once the connection has carried enough to be worth their memory."""
@@ -209,30 +238,51 @@ class TlsConnection(asyncio.BufferedProtocol):
                     self._end()
                     return
         except ssl.SSLWantReadError:
-            self._flush()  # the answer to a KeyUpdate
+            self._flush_answers()
         except ssl.SSLZeroReturnError:
             self._end()
         except ssl.SSLError as problem:
-            address = self._lower.get_extra_info("peername")
-            log.warning(
-                "connection.bad_tls",
-                extra={"address": address[0] if address else "", "problem": str(problem)},
-            )
-            self.abort()
+            self._cut(str(problem))
+
+    def _flush_answers(self) -> None:
+        """Send what TLS itself answers, to KeyUpdates; cut a peer that is only about these."""
+        if self._is_lower_full:
+            self._unread_answers_bytes += self._outgoing.pending
+        if self._control_bytes > CONTROL_BYTES_MAX:
+            self._cut("records without data")
+        elif self._unread_answers_bytes > UNREAD_ANSWERS_BYTES_MAX:
+            self._cut("the answers to KeyUpdates are not read")
+        else:
+            self._flush()
+
+    def _cut(self, problem: str) -> None:
+        address = self._lower.get_extra_info("peername")
+        log.warning(
+            "connection.bad_tls",
+            extra={"address": address[0] if address else "", "problem": problem},
+        )
+        self.abort()
 
     def _read_record(self, tls: ssl.SSLObject) -> int:
         """Return the number of bytes that the protocol got; 0: the peer has ended."""
         if self._buffered is not None:
             room = self._buffered.get_buffer(-1)
-            count = tls.read(len(room), room)  # type: ignore[arg-type]  # a writable buffer
+            count: int = tls.read(len(room), room)  # type: ignore[arg-type, assignment]  # a buffer
+            self._count_data(count)
             if count:
-                self._buffered.buffer_updated(count)  # type: ignore[arg-type]
-            return count  # type: ignore[return-value]
+                self._buffered.buffer_updated(count)
+            return count
         assert isinstance(self._protocol, asyncio.Protocol)
         data = tls.read(PIECE_BYTES)
+        self._count_data(len(data))
         if data:
             self._protocol.data_received(data)
         return len(data)
+
+    def _count_data(self, size: int) -> None:
+        """Count decrypted bytes, and what came around them as theirs."""
+        self._count(size)
+        self._control_bytes = max(0, self._control_bytes - size - PADDING_BYTES)
 
     def _end(self) -> None:
         """The peer sends no more: as the protocol wants, in any case the end of the connection."""

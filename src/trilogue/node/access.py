@@ -33,6 +33,7 @@ from trilogue.broker.errors import BrokerError, InvalidRequest, UnknownNamespace
 from trilogue.broker.metadata_change import MetadataChange
 from trilogue.gateway.access_administration import AccessAdministration
 from trilogue.gateway.authentication import Authenticator
+from trilogue.gateway.frame_dispatcher import IterationBudget
 from trilogue.gateway.kafka.security.sasl_login import MECHANISMS
 from trilogue.gateway.tls import TlsContexts, TlsError, TlsFiles
 from trilogue.node.delegation_tokens import enable_delegation_tokens
@@ -108,9 +109,12 @@ def find_token_key(settings: Settings) -> TokenKey | None:
     return next((key for key in keys if key.can_sign), keys[0])
 
 
-def make_tls(settings: Settings, client_certificates: str = "") -> TlsContexts:
+def make_tls(
+    settings: Settings, iterations: IterationBudget, client_certificates: str = ""
+) -> TlsContexts:
     """Return the certificate of the TLS listeners; StartError if there is none.
 
+    Decrypting is part of `iterations`.
     `client_certificates`: whether clients show one, if not as `tls.client-certificates` has it.
     """
     if not settings.text("tls.certificate") or not settings.text("tls.key"):
@@ -127,7 +131,7 @@ def make_tls(settings: Settings, client_certificates: str = "") -> TlsContexts:
         client_certificates or settings.text("tls.client-certificates"),
     )
     try:
-        return TlsContexts(files, time.monotonic)
+        return TlsContexts(files, time.monotonic, iterations)
     except TlsError as error:
         origin = settings.origin("tls.certificate")
         raise StartError(f"tls.certificate ({origin}): {error}", WRONG_SETTING) from error

@@ -582,9 +582,9 @@ class Node:
         At the internal one without SASL clients have to show theirs, whatever the others require.
         """
         if listener is not None and listener.is_internal and not listener.sasl:
-            return make_tls(self.settings, "required")
+            return make_tls(self.settings, self.memory.iterations, "required")
         if self.tls is None:
-            self.tls = make_tls(self.settings)
+            self.tls = make_tls(self.settings, self.memory.iterations)
         return self.tls
 
     async def _open_http(self, plans: list[ListenerPlan]) -> None:
