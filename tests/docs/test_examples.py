@@ -1,7 +1,7 @@
 """The commands of each page are run in their order, in an empty directory.
 
     ```sh               run by a shell; `trilogue serve ...` starts the server, or starts it again
-    ```python           run in one Python process per page
+    ```python           run in one Python process per page; pages with Spark share one and its Java
     ```output           what the block before must have printed
     ```text, console    shown only
 
@@ -25,6 +25,7 @@ from tools.servers.probe import free_port
 
 from tests.docs.page import ROOT, blocks
 from tests.server import Server, clean_environment, start_server
+from tests.spark.quick import write_defaults
 from tests.tools import require, require_program
 
 KAFKA, HTTP, PULSAR = "127.0.0.1:9092", "127.0.0.1:8080", "127.0.0.1:6650"
@@ -38,10 +39,55 @@ QUICK += [f"docs/how-to/use-the-{name}-client.md" for name in ("kafka", "pulsar"
 SPARK = ["README.md", "docs/tutorial/first-pipeline.md", "docs/how-to/read-from-spark.md"]
 
 
+class PagePython:
+    """The Python process that runs the blocks of pages; started with the first block."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._process: subprocess.Popen[str] | None = None
+
+    def run(self, text: str, environment: dict[str, str]) -> str:
+        """Return what a block prints; its error fails the test."""
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [sys.executable, str(ROOT / "tests/docs/runner.py")],
+                cwd=self._directory,
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        answer = self._ask(text)
+        assert not answer["problem"], f"{text}\n{answer['problem']}"
+        return answer["printed"]
+
+    def begin_page(self) -> None:
+        """Forget what the page before defined, and stop its session of Spark."""
+        if self._process is not None:
+            self._ask(None)
+
+    def _ask(self, text: str | None) -> dict[str, str]:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(text) + "\n")
+        self._process.stdin.flush()
+        found: dict[str, str] = json.loads(self._process.stdout.readline())
+        return found
+
+    def close(self) -> None:
+        if self._process is not None:
+            assert self._process.stdin is not None
+            assert self._process.stdout is not None
+            self._process.stdin.close()
+            self._process.wait(60)
+            self._process.stdout.close()
+
+
 class Typist:
     """Types one page."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, python: PagePython) -> None:
         self.directory = directory
         self.server: Server | None = None
         self.printed = ""
@@ -51,7 +97,7 @@ class Typist:
         self._listen = {
             listener: f"127.0.0.1:{port}" for listener, port in zip(LISTENERS, ports, strict=True)
         }
-        self._python: subprocess.Popen[str] | None = None
+        self._python = python
 
     def type(self, page: Path) -> None:
         for kind, text in blocks(page):
@@ -60,17 +106,11 @@ class Typist:
             elif kind == "sh":
                 self.printed = self._shell(self._here(text))
             elif kind == "python":
-                self.printed = self._run(self._here(text))
+                self.printed = self._python.run(self._here(text), self._environment())
             elif kind == "output":
                 assert text.strip() == self.printed.strip()
 
     def close(self) -> None:
-        if self._python is not None:
-            assert self._python.stdin is not None
-            assert self._python.stdout is not None
-            self._python.stdin.close()
-            self._python.wait(60)
-            self._python.stdout.close()
         if self.server is not None:
             self.server.kill9()
 
@@ -115,31 +155,36 @@ class Typist:
         assert done.returncode == 0, f"{text}\n{done.stdout}{done.stderr}"
         return done.stdout
 
-    def _run(self, text: str) -> str:
-        if self._python is None:
-            self._python = subprocess.Popen(
-                [sys.executable, str(ROOT / "tests/docs/runner.py")],
-                cwd=self.directory,
-                env=self._environment(),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-        assert self._python.stdin is not None
-        assert self._python.stdout is not None
-        self._python.stdin.write(json.dumps(text) + "\n")
-        self._python.stdin.flush()
-        answer = json.loads(self._python.stdout.readline())
-        assert not answer["problem"], f"{text}\n{answer['problem']}"
-        return answer["printed"]
-
 
 @pytest.fixture
 def typist(tmp_path: Path) -> Iterator[Typist]:
-    made = Typist(tmp_path)
+    python = PagePython(tmp_path)
+    made = Typist(tmp_path, python)
     yield made
+    python.close()
     made.close()
     shutil.rmtree(tmp_path, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def spark_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, PagePython]]:
+    """One process for the pages with Spark: a Java starts in half a minute."""
+    folder = tmp_path_factory.mktemp("pages")
+    python = PagePython(folder)
+    yield folder, python
+    python.close()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def spark_typist(spark_python: tuple[Path, PagePython]) -> Iterator[Typist]:
+    folder, python = spark_python
+    made = Typist(folder, python)
+    yield made
+    python.begin_page()
+    made.close()
+    for each in folder.iterdir():
+        shutil.rmtree(each) if each.is_dir() else each.unlink()
 
 
 @pytest.mark.parametrize("page", QUICK)
@@ -151,7 +196,7 @@ def test_examples_of_a_page_run(typist: Typist, page: str):
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("page", SPARK)
 def test_examples_of_a_page_with_spark_run(
-    typist: Typist, page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark_typist: Typist, page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """The reader has a Java; where this machine has none it is the one from PyPI."""
     from trilogue.spark.local_session import find_java
@@ -159,8 +204,9 @@ def test_examples_of_a_page_with_spark_run(
     home = find_java(tmp_path / "java")
     require("java", found=home)
     monkeypatch.setenv("JAVA_HOME", str(home))
+    monkeypatch.setenv("SPARK_CONF_DIR", str(write_defaults(tmp_path / "conf")))
 
-    typist.type(ROOT / page)
+    spark_typist.type(ROOT / page)
 
 
 def test_every_page_with_code_to_run_is_run():

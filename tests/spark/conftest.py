@@ -11,6 +11,7 @@ import pytest
 
 from tests.client.scripted import ScriptedKafka, scripted
 from tests.server import Server, start_server
+from tests.spark.quick import QUICK_SETTINGS
 from tests.spark.rooms import close_links
 from tests.tools import require
 
@@ -36,7 +37,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         made = session(
-            "tests", cache=folder, settings={"spark.sql.warehouse.dir": str(folder / "warehouse")}
+            "tests",
+            cache=folder,
+            settings={**QUICK_SETTINGS, "spark.sql.warehouse.dir": str(folder / "warehouse")},
         )
         made.sparkContext.setLogLevel("OFF")
         yield made

@@ -11,10 +11,10 @@ import itertools
 import os
 import re
 from collections.abc import Coroutine, Iterable, Mapping
-from typing import Any, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from trilogue.client.errors import ClientError, ConnectionLost, ServerRefused
-from trilogue.client.kafka.admin import Admin
 from trilogue.client.kafka.cluster import KafkaCluster
 from trilogue.client.kafka.consumer.batch_reader import BatchReader
 from trilogue.client.kafka.coordinators import TRANSACTION, Coordinators
@@ -29,6 +29,9 @@ from trilogue.spark.read_options import ReadOptions
 from trilogue.spark.write_options import WriteOptions
 from trilogue.wire.kafka.codec.schema import table
 from trilogue.wire.kafka.transactions.commit_transactions import CommitTransactionsRequest
+
+if TYPE_CHECKING:
+    from trilogue.client.kafka.admin import Admin
 
 T = TypeVar("T")
 FIRST_CONTACT_S = 8.0
@@ -47,7 +50,13 @@ class Link:
         )
         self.consumer = BatchReader(self.cluster, isolation=isolation)
         self.producer = BatchWriter(self.cluster)
-        self.admin = Admin(self.cluster)
+
+    @cached_property
+    def admin(self) -> Admin:
+        """Administrative requests; most tasks need none."""
+        from trilogue.client.kafka.admin import Admin
+
+        return Admin(self.cluster)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine and return its result."""

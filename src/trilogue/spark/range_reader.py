@@ -20,7 +20,6 @@ from trilogue.spark.link import Link, link
 from trilogue.spark.offsets import Range
 from trilogue.spark.plan import lost
 from trilogue.spark.read_options import ReadOptions
-from trilogue.spark.segments.segment_reader import read_segments
 from trilogue.wire.kafka.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -87,6 +86,11 @@ def _read_range(
     columns: tuple[str, ...],
     partition_id: int | None,
 ) -> Iterator[pa.RecordBatch]:
+    if options.service is not None and options.service.protocol == "tubemq":
+        from trilogue.spark.protocols.tubemq_range import read_tubemq
+
+        yield from read_tubemq(options, wanted_range, columns)
+        return
     if options.service is not None:
         from trilogue.spark.protocols.pulsar_range import read_pulsar
 
@@ -94,6 +98,8 @@ def _read_range(
         return
     arrow = ArrowReader(*wanted_range, columns=columns, limit=options.decompressed_limit)
     if options.segments is not None and partition_id is not None:
+        from trilogue.spark.segments.segment_reader import read_segments
+
         yield from read_segments(options, wanted_range, partition_id, arrow)
     if not arrow.done:
         yield from _read_broker(options, wanted_range, arrow)

@@ -249,10 +249,10 @@ class ReadOptions:
             raise OptionError("option 'kafka.group.id' needs 'kafka.bootstrap.servers'")
 
     def _check_service(self) -> None:
-        """Raise OptionError for options that reads by Pulsar's protocol do not obey."""
+        """Raise OptionError for options that reads by other protocols than Kafka's do not obey."""
         if self.service is None:
             return
-        refused = {
+        refused: dict[str, object] = {
             "path": self.segments,
             "maxBytesPerTrigger": self.max_bytes_per_trigger,
             "pushFilters": self.push_filters or None,
@@ -261,6 +261,12 @@ class ReadOptions:
             "minPartitions": self.min_partitions,
             "maxRecordsPerPartition": self.max_records_per_partition,
         }
+        if self.service.protocol == "tubemq":  # it lists no topics and finds no times
+            refused |= {
+                "subscribePattern": self.pattern,
+                "startingTimestamp": self.starting_ms,
+                "endingTimestamp": self.ending_ms,
+            }
         for name, value in refused.items():
             if value is not None:
                 raise OptionError(f"option {name!r} is not for url={self.service.protocol}://…")

@@ -1,10 +1,14 @@
 """The data source `trilogue`: topics as tables, for batch and streaming reads and writes.
 
+Spark starts a Python process for each step of a query: each imports only what its step needs.
+
 Columns are those of Spark's Kafka connector. Rows never become Python objects: a compiled decoder
 turns fetched record batches into Arrow columns, and an encoder does the reverse.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -26,14 +30,12 @@ from pyspark.sql.types import (
 )
 
 from trilogue.spark.errors import OptionError, explained_errors
-from trilogue.spark.payload.payload import Payload
 from trilogue.spark.payload.payload_options import Mode
 from trilogue.spark.payload.resolution import resolve_payload
 from trilogue.spark.read_options import ReadOptions
-from trilogue.spark.reader import BatchReader, FilteredBatchReader
-from trilogue.spark.stream_reader import StreamReader
-from trilogue.spark.write_options import WriteOptions
-from trilogue.spark.writer import BatchWriter, StreamWriter
+
+if TYPE_CHECKING:
+    from trilogue.spark.payload.payload import Payload
 
 HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 TYPES: dict[str, DataType] = {
@@ -65,12 +67,16 @@ class DefaultSource(DataSource):
     @explained_errors()
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a batch reader."""
+        from trilogue.spark.reader import BatchReader, FilteredBatchReader
+
         options, payload = self._resolve(schema)
         return (FilteredBatchReader if options.push_filters else BatchReader)(options, payload)
 
     @explained_errors()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Return a streaming reader."""
+        from trilogue.spark.stream_reader import StreamReader
+
         return StreamReader(*self._resolve(schema))
 
     def _resolve(self, schema: StructType) -> tuple[ReadOptions, Payload | None]:
@@ -88,11 +94,17 @@ class DefaultSource(DataSource):
     @explained_errors()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return a batch writer; a log cannot be overwritten."""
+        from trilogue.spark.write_options import WriteOptions
+        from trilogue.spark.writer import BatchWriter
+
         return BatchWriter(WriteOptions.parse(self.options), schema, overwrite=overwrite)
 
     @explained_errors()
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """Return a streaming writer, for append and complete mode; Spark refuses update mode."""
+        from trilogue.spark.write_options import WriteOptions
+        from trilogue.spark.writer import StreamWriter
+
         del overwrite  # complete mode writes all its rows again, as Spark's Kafka sink does
         return StreamWriter(WriteOptions.parse(self.options), schema)
 

@@ -8,11 +8,10 @@ from typing import Protocol
 from trilogue.spark.link import link
 from trilogue.spark.offsets import Ids, Offsets, Partition
 from trilogue.spark.read_options import ReadOptions
-from trilogue.spark.segments.segment_lookup import find_topics, segment_lookup
 
 
 class TopicLookup(Protocol):
-    """What the planning of a read needs; `Link` and `SegmentLookup` have it."""
+    """What the planning of a read needs: `Link`, `SegmentLookup`, one for each other protocol."""
 
     def partitions(self, options: ReadOptions) -> list[Partition]:
         """Return every partition that the options subscribe to now."""
@@ -33,12 +32,18 @@ class TopicLookup(Protocol):
 def find_lookup(options: ReadOptions) -> TopicLookup:
     """Return the cluster of the options, or, where none is named, their data directory."""
     if options.service is not None:
+        if options.service.protocol == "tubemq":
+            from trilogue.spark.protocols.tubemq_lookup import TubeLookup
+
+            return TubeLookup(options.service)
         from trilogue.spark.protocols.pulsar_lookup import PulsarLookup
 
         return PulsarLookup(options.service)
     if options.servers:
         return link(options)
     assert options.segments is not None
+    from trilogue.spark.segments.segment_lookup import segment_lookup
+
     return segment_lookup(options.segments)
 
 
@@ -52,6 +57,8 @@ def find_partition_ids(
     """
     if options.segments is None:
         return {}
+    from trilogue.spark.segments.segment_lookup import find_topics
+
     topics = find_topics(options.segments)
     found = {}
     for name, number in partitions:

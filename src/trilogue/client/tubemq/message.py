@@ -10,6 +10,7 @@ from trilogue.client.errors import ClientError
 from trilogue.client.tubemq.errors import TubeError
 from trilogue.entry.entry import InvalidEntry
 from trilogue.entry.tubemq.tubemq_blob import (
+    ATTRIBUTES_AT,
     MESSAGE_TIME,
     MESSAGE_TYPE,
     attributes_text,
@@ -29,7 +30,7 @@ RESERVED: Final = (MESSAGE_TYPE, MESSAGE_TIME)
 class Message:
     """Bytes for a topic, with attributes: text by name, without `,` and `=`."""
 
-    __slots__ = ("attributes", "body", "message_id", "topic")
+    __slots__ = ("attribute_bytes", "attributes", "body", "message_id", "topic")
 
     def __init__(
         self,
@@ -43,6 +44,8 @@ class Message:
         self.attributes = dict(attributes or {})
         self.message_id = message_id
         """What the broker calls it; None before it was sent."""
+        self.attribute_bytes = b""
+        """The attributes of a received message, as they came."""
 
     def __repr__(self) -> str:
         return f"Message({self.topic}, {len(self.body)} bytes, {self.attributes})"
@@ -122,4 +125,7 @@ def decode_message(
         text, body = split_data(data, flag)
     except InvalidEntry:
         return None
-    return Message(topic, bytes(body), dict(parse_attributes(text)), message_id)
+    message = Message(topic, bytes(body), dict(parse_attributes(text)), message_id)
+    if text:
+        message.attribute_bytes = data[ATTRIBUTES_AT : len(data) - len(body)]
+    return message

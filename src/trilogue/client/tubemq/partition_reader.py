@@ -258,6 +258,7 @@ class PartitionReader(PartitionRegistrar):
     def _on_refused(self, held: PartitionState, answer: GetMessageResponseB2C) -> None:
         problem = TubeError(answer.errCode, answer.errMsg, f"get from {held.key}")
         if problem.error is TubeCode.NOT_FOUND:
+            held.at_end = True
             # A broker that holds a get at the end of the data has done the waiting.
             elapsed_s = self._loop.time() - held.requested_at
             pause_s = max(0.0, self._options.not_found_wait_s - elapsed_s)

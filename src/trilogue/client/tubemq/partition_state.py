@@ -55,6 +55,8 @@ class PartitionState:
     """Whether its broker has answered a get since it was registered."""
     refusal: TubeError | None = None
     """Why its broker refused the last get; None after a get that it answered, or 404."""
+    at_end: bool = False
+    """Whether its broker has answered, since it was registered, that there is nothing more."""
     unheard: int = 0
     """Heartbeats in a row without a connection to the broker."""
     paused: bool = False

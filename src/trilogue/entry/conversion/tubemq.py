@@ -37,6 +37,7 @@ from trilogue.entry.entry import NO_TIMESTAMP, EntryHeader, EntryTooLarge
 from trilogue.entry.kafka.record_batch import DECOMPRESSED_LIMIT
 from trilogue.entry.message import Message
 from trilogue.entry.tubemq.tubemq_blob import (
+    ATTRIBUTES_AT,
     MESSAGE_TIME,
     MESSAGE_TYPE,
     NO_TIME,
@@ -62,7 +63,6 @@ _TAKEN: Final = {  # attributes that are not read as a header
 }
 _QUOTED: Final = (("%", "%25"), (",", "%2C"), ("=", "%3D"), ("$", "%24"))
 _DIGITS: Final = 12
-_SIZE: Final = 4  # bytes of the attributes' size
 WINDOW_BYTES_MAX: Final = 2 * DECOMPRESSED_LIMIT
 """Limit of bytes of one window: only headers that grow a lot as attributes exceed it."""
 REPLACED: Final = "\ufffd"  # for bytes that are not UTF-8
@@ -240,7 +240,7 @@ def read_messages(entry: Buffer, header: EntryHeader) -> Iterator[Placed]:
         raise EntryTooLarge(f"{attributes.count(',') + 1} attributes")
     found = _AttributeParser()
     if REPLACED in attributes:
-        found.read_octets(bytes(stored.data[_SIZE : len(stored.data) - len(body)]))
+        found.read_octets(bytes(stored.data[ATTRIBUTES_AT : len(stored.data) - len(body)]))
     elif attributes:
         found.read(attributes.split(","))
     if found.type is None:  # attributes have priority: consumers see them
@@ -249,6 +249,17 @@ def read_messages(entry: Buffer, header: EntryHeader) -> Iterator[Placed]:
         found.minute = _minute_of(f"{stored.message_time:012d}")
     publish_time_ms = None if header.max_timestamp < 0 else header.max_timestamp
     yield header.base_offset, found.message(bytes(body), publish_time_ms)
+
+
+def neutral_message(attributes: bytes, body: bytes, publish_time_ms: int | None) -> Message:
+    """Return a message that a client has received; `attributes` as they came."""
+    found = _AttributeParser()
+    text = attributes.decode(errors="replace")
+    if REPLACED in text:
+        found.read_octets(attributes)
+    else:
+        found.read(text.split(","))
+    return found.message(body, publish_time_ms)
 
 
 class _AttributeParser:

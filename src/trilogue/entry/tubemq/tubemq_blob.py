@@ -36,6 +36,7 @@ from trilogue.entry.tubemq.tubemq_entry import (
 
 __all__ = [
     "ATTRIBUTES",
+    "ATTRIBUTES_AT",
     "COMPUTE",
     "MESSAGE_TIME",
     "MESSAGE_TYPE",
@@ -67,6 +68,8 @@ MESSAGE_TYPE: Final = "$msgType$"
 MESSAGE_TIME: Final = "$msgTime$"
 
 _SIZE: Final = Struct(">i")
+ATTRIBUTES_AT: Final = _SIZE.size
+"""Where the attributes begin, in data that has them."""
 
 
 class Stored(NamedTuple):

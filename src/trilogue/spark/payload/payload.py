@@ -16,10 +16,11 @@ from trilogue.spark.payload.framing import Framing
 from trilogue.spark.payload.json_decoder import JsonDecoder
 from trilogue.spark.payload.json_object_decoder import JsonObjectDecoder, has_map
 from trilogue.spark.payload.payload_options import Format, Mode, PayloadOptions
-from trilogue.spark.payload.registry import RegisteredSchema
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from trilogue.spark.payload.registry import RegisteredSchema
 
 
 class Decoder(Protocol):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from trilogue.spark.payload.payload import Payload, make_payload
-from trilogue.spark.payload.registry import fetch_schema
+from typing import TYPE_CHECKING
+
 from trilogue.spark.read_options import ReadOptions
-from trilogue.spark.topic_lookup import find_lookup
+
+if TYPE_CHECKING:
+    from trilogue.spark.payload.payload import Payload
 
 
 def resolve_payload(options: ReadOptions) -> Payload | None:
@@ -13,8 +15,13 @@ def resolve_payload(options: ReadOptions) -> Payload | None:
     wanted = options.payload
     if wanted is None:
         return None
+    from trilogue.spark.payload.payload import make_payload
+
     registered = None
     if wanted.schema_text is None and wanted.descriptor is None:
+        from trilogue.spark.payload.registry import fetch_schema
+        from trilogue.spark.topic_lookup import find_lookup
+
         assert wanted.admin_url is not None
         topics = sorted({topic for topic, _ in find_lookup(options).partitions(options)})
         tls = options.security.make_context()

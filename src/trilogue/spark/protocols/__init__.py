@@ -1,1 +1,1 @@
-"""Reads by other protocols than Kafka's: that of Pulsar."""
+"""Reads by other protocols than Kafka's: those of Pulsar and TubeMQ."""

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 ROWS_PER_BATCH = 8_192
 MICROSECONDS = 1_000
 INT64_MAX = 2**63 - 1
+UNKNOWN_TIME_MS = -(2**62)
+"""The publish time of a message whose protocol does not transmit it: its column is null."""
 
 
 class PlacedMessage(NamedTuple):
@@ -63,6 +65,8 @@ def _value(placed: PlacedMessage, name: str) -> Any:
             return placed.offset
         case "timestamp":
             time_ms = NO_TIMESTAMP if message.time_ms is None else message.time_ms
+            if time_ms == UNKNOWN_TIME_MS:
+                return None
             return min(time_ms * MICROSECONDS, INT64_MAX)
         case _:
             headers = record_headers(message)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from trilogue.log.objects.obstore_store import StoreOptions, StoreOptionsError
 from trilogue.spark.errors import OptionError
+
+if TYPE_CHECKING:
+    from trilogue.log.objects.obstore_store import StoreOptions
 
 _OBJECTS = "objects.url"
 _OF_OBJECTS = ("objects.endpoint", "objects.region", "objects.credentials-file")
@@ -45,6 +47,8 @@ def _parse_store(options: Mapping[str, str]) -> StoreOptions | None:
             if name in options:
                 raise OptionError(f"option {name!r} needs {_OBJECTS!r}")
         return None
+    from trilogue.log.objects.obstore_store import StoreOptions, StoreOptionsError
+
     store = StoreOptions(options[_OBJECTS], *(options.get(name, "") for name in _OF_OBJECTS))
     try:
         store.check()

@@ -1,0 +1,78 @@
+"""Topics of a TubeMQ cluster: their partitions, and where these begin and end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from trilogue.spark.errors import OptionError
+from trilogue.spark.protocols.service_url import ServiceUrl
+from trilogue.spark.protocols.tubemq_link import find_offset, number_partitions, tubemq_link
+
+if TYPE_CHECKING:
+    from trilogue.spark.offsets import Ids, Offsets, Partition
+    from trilogue.spark.read_options import ReadOptions
+
+EARLIEST_OFFSET, LATEST_OFFSET = -2, -1
+END = 28 << 50
+"""Beyond every end; a multiple of 28, as Apache TubeMQ's offsets are."""
+
+
+class TubeLookup:
+    """A `TopicLookup` over a TubeMQ cluster."""
+
+    def __init__(self, url: ServiceUrl) -> None:
+        self._link = tubemq_link(url)
+
+    def partitions(self, options: ReadOptions) -> list[Partition]:
+        """Return every partition that the options subscribe to now."""
+        topics = options.topics if options.assign is None else sorted(options.assign)
+        there = self._link.run(self._find_partitions(topics))
+        if options.assign is None:
+            return there
+        assigned = sorted(
+            (topic, number) for topic, numbers in options.assign.items() for number in numbers
+        )
+        for topic, number in assigned:
+            if (topic, number) not in there:
+                raise OptionError(f"option 'assign' names {topic}-{number}, which does not exist")
+        return assigned
+
+    async def _find_partitions(self, topics: Iterable[str]) -> list[Partition]:
+        async with self._link.client.open_consumer(topics) as consumer:
+            return sorted(
+                (topic, number) for topic in topics for number in number_partitions(consumer, topic)
+            )
+
+    def ids(self, partitions: Iterable[Partition]) -> Ids:
+        """Return no ids: topics of TubeMQ have none."""
+        del partitions
+        return {}
+
+    def at_times(self, times: Mapping[Partition, int]) -> Offsets:
+        """Refuse: TubeMQ's protocol finds no times."""
+        del times
+        raise OptionError("options of times are not for url=tubemq://…")
+
+    def mean_sizes(self, latest: Mapping[Partition, int]) -> dict[Partition, float]:
+        """Refuse: TubeMQ's protocol has no sizes of partitions."""
+        del latest
+        raise OptionError("option 'maxBytesPerTrigger' is not for url=tubemq://…")
+
+    def resolve(self, wanted: Mapping[Partition, int]) -> Offsets:
+        """Replace -1 (latest) and -2 (earliest) by offsets; others are unchanged."""
+        named = {key: offset for key, offset in wanted.items() if offset < 0}
+        found = self._link.run(self._resolve(named)) if named else {}
+        return dict(wanted) | found
+
+    async def _resolve(self, wanted: Mapping[Partition, int]) -> Offsets:
+        found = {}
+        topics = sorted({topic for topic, _ in wanted})
+        async with self._link.client.open_consumer(topics) as consumer:
+            keys = {topic: number_partitions(consumer, topic) for topic in topics}
+            for (topic, number), offset in wanted.items():
+                if number not in keys[topic]:
+                    raise OptionError(f"there is no partition {topic}-{number}")
+                at = 0 if offset == EARLIEST_OFFSET else END
+                found[topic, number] = await find_offset(consumer, keys[topic][number], at)
+        return found
