@@ -88,15 +88,16 @@ def run_to_table(frame: DataFrame, folder: Path) -> StreamingQuery:
 
 
 def assert_stream_goes_on(
-    spark: SparkSession, server: Server, folder: Path, write: Callable[[str, int], None]
+    spark: SparkSession, server: Server, folder: Path, write: Callable[[str, int], None], url: str
 ) -> None:
-    """`write(topic, count)` is another protocol's: a stream finds it all, and later what is new."""
+    """`write(topic, count)` and `url` are another protocol's: a stream finds it all, and later
+    what is new."""
     topic = make_topic(server, 1)
     write(topic, 20)
 
     def run() -> int:
-        rows = stream(spark, server, subscribe=topic, startingOffsets="earliest")
-        run_to_table(rows, folder)
+        rows = spark.readStream.format("trilogue").option("url", url).option("subscribe", topic)
+        run_to_table(rows.option("startingOffsets", "earliest").load(), folder)
         return int(spark.read.parquet(str(folder / "table")).count())
 
     assert run() == 20

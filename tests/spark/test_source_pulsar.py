@@ -1,4 +1,4 @@
-"""What Pulsar clients write, as a table and as a stream: the source knows nothing of it."""
+"""What Pulsar clients write, as a table by Kafka's protocol and as a stream by Pulsar's."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_table_holds_what_both_kinds_of_clients_wrote(spark, server, client):
 
 
 def test_a_stream_goes_on_with_what_a_pulsar_client_writes(spark, server, client, tmp_path):
-    assert_stream_goes_on(spark, server, tmp_path, partial(write, client))
+    assert_stream_goes_on(spark, server, tmp_path, partial(write, client), server.pulsar)
 
 
 def test_range_ends_after_unconverted_messages(server, client):

@@ -1,4 +1,4 @@
-"""What TubeMQ clients write, as a table and as a stream: the source knows nothing of it."""
+"""What TubeMQ clients write, as a table by Kafka's protocol and as a stream by TubeMQ's."""
 
 from __future__ import annotations
 
@@ -57,4 +57,6 @@ def test_a_table_holds_what_both_kinds_of_clients_wrote(spark, server, client):
 
 
 def test_a_stream_goes_on_with_what_a_tubemq_client_writes(spark, server, client, tmp_path):
-    assert_stream_goes_on(spark, server, tmp_path, partial(write, client))
+    assert_stream_goes_on(
+        spark, server, tmp_path, partial(write, client), f"tubemq://{server.tubemq}"
+    )

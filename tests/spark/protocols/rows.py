@@ -30,20 +30,20 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 def read_batch(**options: object) -> list[Row]:
     """Rows of a batch, in the order of partitions and offsets."""
     reader = BatchReader(ReadOptions.parse({key: str(one) for key, one in options.items()}))
-    return _sorted(reader, reader.partitions())
+    return read_partitions(reader, reader.partitions())
 
 
 def read_next(reader: StreamReader, start: Any) -> tuple[list[Row], Any]:
     """Rows of one micro-batch, and the offsets where it ended."""
     end = reader.latestOffset(start, ReadAllAvailable())
-    return _sorted(reader, reader.partitions(start, end)), end
+    return read_partitions(reader, reader.partitions(start, end)), end
 
 
 def make_stream(**options: object) -> StreamReader:
     return StreamReader(ReadOptions.parse({key: str(one) for key, one in options.items()}))
 
 
-def _sorted(reader: BatchReader | StreamReader, partitions: Any) -> list[Row]:
+def read_partitions(reader: BatchReader | StreamReader, partitions: Any) -> list[Row]:
     rows = [row for each in partitions for batch in reader.read(each) for row in batch.to_pylist()]
     return sorted(rows, key=lambda row: (row["topic"], row["partition"], row.get("offset") or 0))
 

@@ -57,13 +57,12 @@ def number_partitions(consumer: Consumer, topic: str) -> dict[int, str]:
     places = []
     for key in consumer.available():
         broker, _, rest = key.partition(":")
-        name, _, number = rest.rpartition(":")
+        name, _, partition_id = rest.rpartition(":")
         if name == topic:
-            places.append((int(number), int(broker), key))
+            places.append((int(partition_id), int(broker), key))
     found: dict[int, str] = {}
-    for number, broker, key in sorted(places):
-        if number in found:
-            number += broker * BROKER_STEP  # noqa: PLW2901
+    for own_number, broker_id, key in sorted(places):
+        number = own_number if own_number not in found else broker_id * BROKER_STEP + own_number
         if number > INT32_MAX:
             raise OptionError(f"partition {key}: with several brokers, broker ids end at 2146")
         found[number] = key

@@ -1,0 +1,132 @@
+"""A real Apache Pulsar and a real Apache TubeMQ, read by the source: no message twice or never."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pulsar
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from tools.servers.pulsar import RealPulsar
+
+from tests.brokers import TubeBroker, make_tubemq
+from tests.spark.protocols.rows import make_stream, read_batch, read_partitions
+from tests.spark.rooms import BEGAN_MS
+from tests.tools import require_pulsar_jars
+from trilogue.client.tubemq import Message
+from trilogue.client.tubemq.sync import TubeClient
+
+pytestmark = [
+    pytest.mark.java,
+    pytest.mark.long,
+    pytest.mark.timeout(600),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+CHUNKED = bytes(range(256)) * (7 << 12)
+
+
+@pytest.fixture(scope="module")
+def real_pulsar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    require_pulsar_jars()
+    server = RealPulsar(tmp_path_factory.mktemp("pulsar"))
+    server.start()
+    yield f"pulsar://{server.address}"
+    server.kill9()
+
+
+@pytest.fixture(scope="module")
+def real_tubemq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TubeBroker]:
+    server = make_tubemq("tubemq", tmp_path_factory.mktemp("tubemq"))
+    server.start()
+    yield server
+    server.kill9()
+
+
+def write_pulsar(url: str, topic: str, numbers: range, **options: object) -> None:
+    client = pulsar.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    producer = client.create_producer(topic, **options)
+    for number in numbers:
+        producer.send_async(
+            b"v%d" % number, lambda *_: None, partition_key=f"k{number % 3}",
+            properties={"a": str(number)}, event_timestamp=BEGAN_MS + number,
+        )  # fmt: skip
+    producer.flush()
+    client.close()
+
+
+def assert_micro_batches_have_each_message_once(
+    options: dict[str, object], write: Callable[[range], None]
+) -> None:
+    """What is written after a micro-batch was planned comes in the next one."""
+    stream = make_stream(startingOffsets="earliest", **options)
+    write(range(100))
+    middle = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
+    write(range(100, 150))
+    first = read_partitions(stream, stream.partitions(stream.initialOffset(), middle))
+
+    after = make_stream(startingOffsets="earliest", **options)
+    end = after.latestOffset(middle, ReadAllAvailable())
+    second = read_partitions(after, after.partitions(middle, end))
+
+    assert sorted(row["value"] for row in first) == sorted(b"v%d" % one for one in range(100))
+    assert sorted(row["value"] for row in second) == sorted(b"v%d" % one for one in range(100, 150))
+    assert after.latestOffset(end, ReadAllAvailable()) == end
+
+
+@pytest.mark.parametrize("in_batches", [True, False], ids=["batches", "single"])
+def test_micro_batches_of_a_pulsar_have_each_message_once(real_pulsar, in_batches):
+    topic = f"stream-{in_batches}".lower()
+    options = {"url": real_pulsar, "subscribe": topic}
+
+    assert_micro_batches_have_each_message_once(
+        options,
+        lambda numbers: write_pulsar(real_pulsar, topic, numbers, batching_enabled=in_batches),
+    )
+
+    rows = read_batch(**options, includeHeaders="true")
+    of_one = next(row for row in rows if row["value"] == b"v7")
+    assert (of_one["key"], of_one["headers"]) == (b"k1", [{"key": "a", "value": b"7"}])
+    assert of_one["timestamp"].timestamp() * 1000 == BEGAN_MS + 7
+    assert {row["offset"] for row in rows} == {None}
+    assert len(rows) == 150
+
+
+def test_messages_of_a_pulsar_in_chunks_and_compressed_are_read(real_pulsar):
+    client = pulsar.Client(real_pulsar, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    in_chunks = client.create_producer("chunks", chunking_enabled=True, batching_enabled=False)
+    for value in (b"first", CHUNKED, b"last"):
+        in_chunks.send(value)
+    client.close()
+    for codec in ("LZ4", "ZLib", "ZSTD", "SNAPPY"):
+        kind = getattr(pulsar.CompressionType, codec)
+        write_pulsar(real_pulsar, "codecs", range(10), compression_type=kind)
+
+    chunked = read_batch(url=real_pulsar, subscribe="chunks", columns="topic,partition,value")
+    of_codecs = read_batch(url=real_pulsar, subscribe="codecs")
+
+    assert [row["value"] for row in chunked] == [b"first", CHUNKED, b"last"]
+    assert (
+        sorted(row["value"] for row in of_codecs) == sorted(b"v%d" % one for one in range(10)) * 4
+    )
+
+
+def test_micro_batches_of_a_tubemq_have_each_message_once(real_tubemq):
+    """Both partitions share one index, and a pack goes beyond the end of a micro-batch."""
+    with real_tubemq.inside():
+        topic = real_tubemq.topic(2)
+        options = {"url": f"tubemq://{real_tubemq.address}", "subscribe": topic}
+
+        def write(numbers: range) -> None:
+            with TubeClient(real_tubemq.address) as client, client.producer(topic) as producer:
+                messages = [Message(topic, b"v%d" % one, {"a": str(one)}) for one in numbers]
+                for sent in producer.submit_many(messages):
+                    sent.result(60)
+
+        assert_micro_batches_have_each_message_once(options, write)
+        rows = read_batch(**options, includeHeaders="true")
+
+    assert len(rows) == 150
+    assert {row["partition"] for row in rows} == {0, 1}
+    assert {(row["offset"], row["timestamp"]) for row in rows} == {(None, None)}
+    of_one = next(row for row in rows if row["value"] == b"v7")
+    assert of_one["headers"] == [{"key": "a", "value": b"7"}]
