@@ -105,9 +105,8 @@ def test_messages_of_a_pulsar_in_chunks_and_compressed_are_read(real_pulsar):
     of_codecs = read_batch(url=real_pulsar, subscribe="codecs")
 
     assert [row["value"] for row in chunked] == [b"first", CHUNKED, b"last"]
-    assert (
-        sorted(row["value"] for row in of_codecs) == sorted(b"v%d" % one for one in range(10)) * 4
-    )
+    values = [b"v%d" % one for one in range(10)]
+    assert sorted(row["value"] for row in of_codecs) == sorted(values * 4)
 
 
 def test_micro_batches_of_a_tubemq_have_each_message_once(real_tubemq):
