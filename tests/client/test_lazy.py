@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-PACKAGES = ("trilogue.client.kafka", "trilogue.client.kafka.admin")
+PACKAGES = ("trilogue.client.kafka", "trilogue.client.kafka.admin", "trilogue.testing")
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -30,6 +30,20 @@ def test_client_import_loads_neither_producer_nor_consumer():
         "import sys, trilogue.client.kafka.client, trilogue.client.kafka.admin.topics;"
         "print([name for name in sys.modules if name.startswith('trilogue.client.kafka.')"
         " and name.endswith(('producer.producer', 'consumer.consumer', 'admin.admin'))])"
+    )
+
+    output = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+
+    assert output.stdout == "[]\n"
+
+
+def test_a_start_of_pytest_loads_no_broker():
+    program = (
+        "import sys, trilogue.testing.plugin;"
+        "print([name for name in sys.modules if name.startswith('trilogue.')"
+        " and not name.startswith(('trilogue.testing', 'trilogue.client'))])"
     )
 
     output = subprocess.run(

@@ -13,8 +13,23 @@ docs/how-to/test-with-trilogue.md has examples.
 
 from __future__ import annotations
 
-from trilogue.testing.clock import Clock
-from trilogue.testing.embedded_broker import EmbeddedBroker, start_broker
-from trilogue.testing.faults import Action, Fault, Request
+from typing import TYPE_CHECKING
+
+from trilogue.client.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from trilogue.testing.clock import Clock
+    from trilogue.testing.embedded_broker import EmbeddedBroker, start_broker
+    from trilogue.testing.faults import Action, Fault, Request
 
 __all__ = ["Action", "Clock", "EmbeddedBroker", "Fault", "Request", "start_broker"]
+
+# pytest imports this package at each of its starts, for the plugin: without the broker.
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "clock": ("Clock",),
+        "embedded_broker": ("EmbeddedBroker", "start_broker"),
+        "faults": ("Action", "Fault", "Request"),
+    },
+)
