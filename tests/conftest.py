@@ -23,7 +23,7 @@ seed_key = pytest.StashKey[int]()
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[seed_key] = sharing.seed_of_the_run(config)
     # No deadline: other work shares the machine. Each run draws other examples.
-    examples = 100 if config.getoption("markexpr") else 40
+    examples = 100 if config.getoption("markexpr") else 25
     settings.register_profile("trilogue", deadline=None, max_examples=examples)
     settings.load_profile("trilogue")
     wait_longer_for_http()

@@ -27,7 +27,7 @@ from trilogue.broker.subscriptions.subscription import NOTHING, Subscription, Su
 LIMITS = SharedLimits(
     member_unacked=12, unacked=30, look_ahead_per_member=6, look_ahead=20, delayed=5
 )
-RUN = settings(max_examples=50, stateful_step_count=40, deadline=None)
+RUN = settings(max_examples=25, stateful_step_count=40, deadline=None)
 KEYS = 5
 MEMBERS = 5
 

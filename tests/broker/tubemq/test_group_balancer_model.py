@@ -39,7 +39,7 @@ from trilogue.broker.tubemq.rebalance_events import (
 
 SESSION_MS, EVENT_MS, TRIES = 1_000, 1_500, 3
 LIMITS = BalanceSettings(session_ms=SESSION_MS, event_ms=EVENT_MS, tries_max=TRIES)
-RUN = settings(max_examples=80, stateful_step_count=40, deadline=None)
+RUN = settings(max_examples=40, stateful_step_count=40, deadline=None)
 TOPICS = [TopicName("public", "default", name) for name in ("a", "b")]
 CLIENTS = 5
 BEAT_MS = 200

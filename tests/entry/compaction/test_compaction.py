@@ -315,7 +315,7 @@ def cleaner() -> Iterator[Cleaner]:
     process.close()
 
 
-few = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+few = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def as_kafka_would(sample: Sample) -> Sample:

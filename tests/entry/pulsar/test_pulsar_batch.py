@@ -374,7 +374,7 @@ def test_a_batch_sticks_by_its_first_key():
 
 
 @given(octets=encoded(MessageMetadata.DESCRIPTOR), payload=st.binary(max_size=40))
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_any_metadata_becomes_an_entry_or_is_refused(octets: bytes, payload: bytes):
     body = pack(">I", len(octets)) + octets + payload
     try:
@@ -404,7 +404,7 @@ def test_any_bytes_are_an_entry_or_an_entry_error(octets: bytes):
 
 
 @given(st.data())
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_damaged_entries_are_read_or_refused(data: st.DataObject):
     entry, header, _ = entry_of(batch(3, data.draw(st.sampled_from(CODECS))))
     damaged = bytearray(entry)

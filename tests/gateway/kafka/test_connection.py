@@ -195,7 +195,7 @@ async def test_only_requests_that_carry_much_may_be_large(row, caplog):
         assert caplog.messages == ["connection.bad_bytes" if large else "request.too_large"]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     key=some.sampled_from([row.key for row in apis.TABLE]),
     version=some.integers(0, 18),

@@ -124,7 +124,7 @@ runs = given(
 
 
 @runs
-@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 def test_compaction_keeps_its_promises(
     data: st.DataObject, per_block: int, target: int, direct: bool
 ):

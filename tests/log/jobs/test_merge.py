@@ -43,7 +43,7 @@ from trilogue.log.segments.segment_info import (
 
 
 @pytest.mark.full
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 @given(entries=logs(partitions=5, entries=40), data=st.data())
 def test_every_offset_reads_the_same_after_a_merge(entries: list[Sample], data: st.DataObject):
     """Whatever lay where, however large, and whatever the outputs are cut at."""

@@ -111,7 +111,7 @@ def test_a_disk_that_cannot_read_an_input_costs_what_a_damaged_one_costs():
     assert caught.value.path == HOME / disk.inputs[0].name
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 @given(data=st.data())
 def test_a_flipped_bit_is_never_carried_under_a_checksum_that_fits(data: st.DataObject):
     """Wherever it is: the merge fails by name, or each entry reads as it was, or as an error."""

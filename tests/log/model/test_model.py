@@ -25,7 +25,7 @@ import pytest
 from tests.log.model.compaction import CompactingMachine
 from tests.log.model.run import Report, first_seed, run_steps, wanted_steps
 
-QUICK, LONG = 2_500, 30_000
+QUICK, LONG = 1_500, 30_000
 
 
 @pytest.mark.timeout(600)  # a failure is shrunk

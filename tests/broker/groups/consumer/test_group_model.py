@@ -41,7 +41,7 @@ from trilogue.wire.kafka.groups.member_metadata import (
     encode_subscription,
 )
 
-RUN = settings(max_examples=60, stateful_step_count=50, deadline=None)
+RUN = settings(max_examples=25, stateful_step_count=50, deadline=None)
 TOPICS = ("a", "b1", "b2")
 CLIENTS = 5
 SESSION_MS, REBALANCE_MS = 10_000, 20_000

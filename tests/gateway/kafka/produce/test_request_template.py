@@ -102,7 +102,7 @@ async def test_complex_request_creates_no_template():
 def test_a_frame_with_a_known_prefix_and_any_rest_is_taken_or_costs_its_sender_only(version):
     """A frame that does not match a template is decoded; the effect is always the same."""
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=25, deadline=None)
     @given(
         cut=some.integers(0, 120),
         junk=some.binary(max_size=40),
