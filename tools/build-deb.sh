@@ -71,5 +71,5 @@ CONTROL
 find "$root" -type d -name __pycache__ -prune -exec rm -rf {} +
 mkdir -p dist
 package=dist/trilogue_${version}_$architecture.deb
-dpkg-deb --root-owner-group --build "$root" "$package" >/dev/null
+dpkg-deb -z3 --root-owner-group --build "$root" "$package" >/dev/null
 echo "$package: $(du -h "$package" | cut -f1)"

@@ -213,9 +213,10 @@ def find_config_file(name: str) -> Path | None:
             path.stat()
         except (FileNotFoundError, NotADirectoryError):
             continue
-        except OSError:  # it is there, and reading it tells what is wrong
-            return path
-        return path
+        except OSError:
+            if folder == home:  # of another user, whose HOME this process has
+                continue
+        return path  # what cannot be read is an error
     return None
 
 
