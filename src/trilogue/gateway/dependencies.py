@@ -14,7 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Executor
 from contextlib import AsyncExitStack
-from typing import Any, NotRequired, Protocol, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, NotRequired, Protocol, Self, TypedDict, Unpack
 
 from trilogue.broker.access.audit import AuditLog
 from trilogue.broker.access.authorizer import ANONYMOUS, Authorizer, Principal
@@ -30,6 +30,9 @@ from trilogue.gateway.stream import STOP_BROKER, Stream
 from trilogue.gateway.telemetry.request_latency import RequestLatencies
 from trilogue.log.log import Log
 from trilogue.wire.frames import Frames, Int32Frames
+
+if TYPE_CHECKING:
+    from trilogue.gateway.telemetry.traces import MessageTracer
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +54,7 @@ class GatewayDependencies(TypedDict):
     anonymous: NotRequired[str]  # `access.anonymous`
     # Of several nodes: returns when what others have changed by now is applied here.
     catch_up: NotRequired[Callable[[], Awaitable[None]] | None]
+    tracer: NotRequired[MessageTracer | None]  # None: no traces
 
 
 class PausedConnection(Protocol):
@@ -89,6 +93,7 @@ class ProtocolGateway:
             self.executor, ConnectionMemory().unsent
         )
         self.latencies = RequestLatencies()
+        self.tracer = dependencies.get("tracer")
         self.read_ahead = ReadAhead(self.executor, self.cold_reads.memory)
         self.tls_advertised: Callable[[], tuple[str, int]] | None = None  # of a TLS listener
         self.is_tls_only = False  # then `advertised` is its address too

@@ -39,21 +39,21 @@ Apps = Mapping[str, "Callable[[], ASGIApp]"]  # by the path under which they are
 
 
 def build_http_app(
+    node: MeasuredNode,
     settings: Settings,
     access: AccessControl,
     *,
     health: Callable[[], Health],
-    load_metrics: Callable[[], Callable[[], bytes]],
-    load_named: Callable[[], Callable[[], Awaitable[bytes]]],
-    pulsar: PulsarGateway | None,
     apps: Apps,
 ) -> ASGIApp:
     """Return the application of the HTTP listeners; `apps` are those of single paths."""
     from trilogue.gateway.http.app import build_app
     from trilogue.gateway.http.login import HttpLogin
 
+    pulsar = node.pulsar
     administration = None if pulsar is None else _make_pulsar_app(pulsar)
-    app = build_app(health, load_metrics, administration, apps, load_named)
+    load_named = _named_metrics_loader(settings, node.storage.broker, pulsar)
+    app = build_app(health, _metrics_loader(node), administration, apps, load_named)
     return HttpLogin(app, access.authenticator, access.authorizer, login_rules(settings))
 
 
@@ -89,7 +89,19 @@ async def collect_apps(
     return apps
 
 
-def named_metrics_loader(
+def _metrics_loader(node: MeasuredNode) -> Callable[[], Callable[[], bytes]]:
+    """Return what makes the function of the page of /metrics."""
+
+    def load() -> Callable[[], bytes]:
+        from trilogue.gateway.http.metrics import Exposition
+        from trilogue.node.metrics.node_metrics import NodeMetrics
+
+        return Exposition(NodeMetrics(node).gather).page
+
+    return load
+
+
+def _named_metrics_loader(
     settings: Settings, broker: Broker, pulsar: PulsarGateway | None
 ) -> Callable[[], Callable[[], Awaitable[bytes]]]:
     """Return what makes the part of /metrics that names topics, groups and subscriptions."""

@@ -59,7 +59,7 @@ from trilogue.node.background.splits import SplitPlanner
 from trilogue.node.background.token_expiry import DelegationTokenExpiry
 from trilogue.node.background.transactions import TransactionExpiry, finish_decisions
 from trilogue.node.cluster.hand_over import HandOver
-from trilogue.node.http_apps import build_http_app, collect_apps, named_metrics_loader
+from trilogue.node.http_apps import build_http_app, collect_apps
 from trilogue.node.listeners import (
     ListenerPlan,
     bind_listener,
@@ -95,6 +95,7 @@ from trilogue.node.versions import open_versions
 if TYPE_CHECKING:
     from trilogue.gateway.http.app import Health, State
     from trilogue.gateway.http.listener import HttpListener
+    from trilogue.gateway.telemetry.traces import MessageTracer
     from trilogue.gateway.tls import TlsContexts
 
 log = logging.getLogger(__name__)
@@ -156,6 +157,7 @@ class Node:
         self._manifests: ManifestWriter
         self._catch_up: Callable[[], Awaitable[None]] | None = None
         self.tls: TlsContexts | None = None
+        self._tracer: MessageTracer | None = None
         self._stack = AsyncExitStack()
         self._tasks: list[asyncio.Task[None]] = []
         self._maintaining: asyncio.Task[None] | None = None
@@ -185,6 +187,11 @@ class Node:
             if is_first:
                 await move_permissions(self.storage.broker, self.metadata_writer.write)
                 await self._load_users()
+            if self.settings.text("traces.endpoint"):
+                from trilogue.node.tracing import open_tracer
+
+                node_id = self.storage.meta.state.node_id
+                self._tracer = open_tracer(self.settings, node_id, self._stack)
             await self._open_listeners(plans)
             if self.storage.shared is not None:
                 from trilogue.node.cluster.lease_guard import LeaseGuard
@@ -442,6 +449,7 @@ class Node:
             "cold_reads": self._cold_reads,
             "conversions": self.conversions,
             "catch_up": self._catch_up,
+            "tracer": self._tracer,
         }
 
     async def _open_kafka(self, plans: list[ListenerPlan]) -> None:
@@ -594,16 +602,7 @@ class Node:
         settings, metadata = self.settings, self.metadata_writer
         pages = ProtocolGateway(**self._dependencies([]))
         apps = await collect_apps(self, settings, metadata, self.access, pages)
-        app = partial(
-            build_http_app,
-            settings,
-            self.access,
-            health=self.health,
-            load_metrics=self._load_metrics,
-            load_named=named_metrics_loader(settings, self.storage.broker, self.pulsar),
-            pulsar=self.pulsar,
-            apps=apps,
-        )
+        app = partial(build_http_app, self, settings, self.access, health=self.health, apps=apps)
         most = min(HTTP_CONNECTIONS_MAX, settings.number("connections.limit"))
         sockets = min(WEBSOCKETS_MAX, settings.number("connections.limit"))
         limits = HttpLimits(
@@ -624,13 +623,6 @@ class Node:
             self._advertise(plan, await bind_listener(plan, bind))
         http.serve()
         self.http = http
-
-    def _load_metrics(self) -> Callable[[], bytes]:
-        """Return the function that makes the page of /metrics."""
-        from trilogue.gateway.http.metrics import Exposition
-        from trilogue.node.metrics.node_metrics import NodeMetrics
-
-        return Exposition(NodeMetrics(self).gather).page
 
     def health(self) -> Health:
         """Return the state of this node, for /healthz, /livez and /readyz."""

@@ -30,10 +30,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from struct import Struct
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from trilogue.broker.access.authorizer import CLUSTER, Operation, Principal, ResourceKind
 from trilogue.broker.errors import AuthenticationFailed
@@ -72,6 +73,9 @@ from trilogue.wire.kafka.codec.header import RequestHeader, decode_request_heade
 from trilogue.wire.kafka.codec.schema import table
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.produce import ProduceRequest, ProduceResponse
+
+if TYPE_CHECKING:
+    from trilogue.gateway.telemetry.traces import MessageTracer
 
 log = logging.getLogger(__name__)
 
@@ -149,6 +153,9 @@ class KafkaConnection(ClientConnection):
             self.frame = self._take_frame_with_login
         if listener is not None and listener.is_internal:
             self.frame = self._take_frame_of_broker
+        self._is_traced = False  # whether the frame at hand gets a span
+        if gateway.tracer is not None:
+            self.frame = partial(self._take_traced, gateway.tracer, self.frame)
         self.end_iteration = self._fast_path.end_iteration
 
     def opened(self, stream: Stream) -> None:
@@ -229,6 +236,34 @@ class KafkaConnection(ClientConnection):
         if login is None:
             return self._fast_path.take_frame(frame)
         return self._take_frame_with_login(frame)
+
+    def _take_traced(
+        self, tracer: MessageTracer, take: Callable[[memoryview], bool], frame: memoryview
+    ) -> bool:
+        """Process a frame; a produce request that gets a span is decoded, without a template."""
+        is_produce = (
+            len(frame) >= HEADER_SIZE_MIN and KEY_AND_CORRELATION(frame)[0] >> 16 == PRODUCE
+        )
+        if not is_produce or not tracer.is_due():
+            return take(frame)
+        fast_path = self._fast_path
+        prefixes, fast_path.prefixes = fast_path.prefixes, ()
+        self._is_traced = True
+        try:
+            return take(frame)
+        finally:
+            self._is_traced = False
+            fast_path.prefixes = tuple(dict.fromkeys((*prefixes, *fast_path.prefixes)))
+
+    def _trace(
+        self, call: RequestContext, request: ProduceRequest, answer: object, start_ns: int
+    ) -> None:
+        from trilogue.gateway.kafka.tracing import trace_produced
+
+        tracer = self.gateway.tracer
+        response = answer.response if isinstance(answer, DurableResponse) else answer
+        if tracer is not None and isinstance(response, ProduceResponse):
+            trace_produced(tracer, call, request, response, start_ns)
 
     async def _answer_bare(self, login: SaslLogin, token: bytes) -> None:
         """Answer a token that has no request around it, after SaslHandshake v0."""
@@ -383,6 +418,7 @@ class KafkaConnection(ClientConnection):
             access=self.access,
             metering=metering,
         )
+        start_ns = time.time_ns() if self._is_traced else 0
         answer = api.handler(call, request)
         if api.key != PRODUCE:
             if len(frame) > LARGE and isinstance(answer, api.response):
@@ -391,6 +427,8 @@ class KafkaConnection(ClientConnection):
             return
         if metering is not None:
             metering.count_produced(len(frame))
+        if start_ns:
+            self._trace(call, request, answer, start_ns)
         self._answer(api, call, answer)
         response = answer.response if isinstance(answer, DurableResponse) else answer
         if isinstance(response, ProduceResponse):

@@ -33,7 +33,7 @@ from trilogue.broker.subscriptions.subscription import NOTHING, Subscription, Su
 from trilogue.broker.topics.partition import Partition
 from trilogue.broker.topics.topic import Topic
 from trilogue.broker.transactions.pending_acks import Release
-from trilogue.entry.entry import EntryError
+from trilogue.entry.entry import EntryError, Format
 from trilogue.entry.pulsar.pulsar_batch import Flag, read_metadata, sticky_key
 from trilogue.gateway.memory_budget import MemoryHolder
 from trilogue.gateway.partition_reader import ExecutorRead
@@ -413,6 +413,11 @@ class Dispatcher:
             missing = claimed.missing(base, end)
         size = consumer.send(entry, subscription.redeliveries(base), missing)
         self._count(consumer, end - base, size)
+        if self.gateway.tracer is not None:
+            topic = str(self.topic.name)
+            self.gateway.tracer.record_delivery(
+                "pulsar", topic, max(self.index, 0), entry.section, Format.PULSAR, self.name
+            )
         if consumer.connection.write_paused:
             subscription.set_waits(consumer, waits=True)
         return size

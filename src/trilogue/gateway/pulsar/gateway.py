@@ -25,7 +25,9 @@ from trilogue.gateway.pulsar.revocation import end_revoked
 from trilogue.gateway.pulsar.services import PulsarServices
 from trilogue.gateway.pulsar.settings import PulsarSettings
 from trilogue.gateway.pulsar.subscriptions import ConnectedSubscriptions
+from trilogue.wire.pulsar.pulsar_pb2 import BaseCommand
 
+SEND = BaseCommand.SEND
 TICK_S = 1.0
 TICKS_A_STEP = 500  # more would delay other connections noticeably
 
@@ -44,6 +46,11 @@ class PulsarGateway(PulsarServices):
         self.compaction = CompactedTopics(self)
         self.periodic = PeriodicPolicies(self, self.subscriptions, self.compaction)
         self._connections: dict[PulsarConnection, None] = {}
+        self._rows = ROWS
+        if self.tracer is not None:
+            from trilogue.gateway.pulsar.tracing import send_traced
+
+            self._rows = ROWS | {SEND: ROWS[SEND]._replace(handler=send_traced)}
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
@@ -69,7 +76,7 @@ class PulsarGateway(PulsarServices):
             listener=listener,
             subscriptions=self.subscriptions,
             compaction=self.compaction,
-            rows=ROWS,
+            rows=self._rows,
             connections=self._connections,
         )
 

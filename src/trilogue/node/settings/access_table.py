@@ -125,6 +125,23 @@ ACCESS: tuple[Setting, ...] = (
         maximum=1_000_000,
     ),
     Setting(
+        "traces.endpoint",
+        Kind.TEXT,
+        "",
+        "Where OpenTelemetry spans are sent, by OTLP over HTTP: `http://collector:4318`. Batches "
+        "with a message that has a sampled `traceparent` get one when they arrive and when they "
+        "are sent to a client. Needs `pip install trilogue[traces]`; empty: no spans.",
+    ),
+    Setting(
+        "traces.batches-per-second",
+        Kind.INTEGER,
+        "100",
+        "How many batches of a second, of all protocols together, are looked at for a "
+        "`traceparent`.",
+        minimum=1,
+        maximum=10_000,
+    ),
+    Setting(
         "http.allowed-hosts",
         Kind.TEXT,
         "",

@@ -269,6 +269,10 @@ class Fetch(ReplySlot):
             response.throttle_time_ms = self._context.count_fetched(fetch_scan.records_size(sent))
         if self._context.version >= ENDPOINTS_SINCE and scan.has_error:
             response.node_endpoints = self._endpoints(scan)
+        if self._context.gateway.tracer is not None:
+            from trilogue.gateway.kafka.tracing import trace_fetched
+
+            trace_fetched(self._context.gateway.tracer, self._context, sent)
         if opened:
             session.is_new = False
             for target, data in sent:
