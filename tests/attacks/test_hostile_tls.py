@@ -17,7 +17,6 @@ from tests.security.openssl_peer import (
 )
 
 LONG = [pytest.mark.long, pytest.mark.timeout(400)]
-CLIENTS = [10, pytest.param(200, marks=LONG)]
 ROUNDS = 20  # of records that each client sends
 HALF_REQUEST = struct.pack(">i", 500_000)
 
@@ -51,6 +50,11 @@ def send_tiny_records(peer: OpenSslPeer) -> None:
 
 
 FLOODS = [request_key_updates, update_keys, update_keys_among_data, send_tiny_records]
+CASES = [
+    (request_key_updates, 10),
+    (update_keys_among_data, 10),
+    *(pytest.param(each, 200, marks=LONG) for each in FLOODS),
+]
 
 
 def begin_flood(
@@ -79,8 +83,7 @@ def begin_flood(
         stack.callback(thread.join, 60)
 
 
-@pytest.mark.parametrize("clients", CLIENTS)
-@pytest.mark.parametrize("add_records", FLOODS)
+@pytest.mark.parametrize(("add_records", "clients"), CASES)
 def test_floods_of_records(
     node: AttackedNode,
     report: Report,

@@ -8,7 +8,7 @@ import ssl
 import struct
 import threading
 from collections.abc import Callable, Iterator
-from itertools import count
+from itertools import count, cycle
 from pathlib import Path
 
 import pytest
@@ -28,7 +28,7 @@ STORMS = 8  # threads of each kind
 ROUNDS = [2, pytest.param(100, marks=[pytest.mark.long, pytest.mark.timeout(600)])]
 LISTENERS = ("kafka", "pulsar", "tubemq-master", "tubemq-broker", "http")
 PASSWORD = b"wonder"
-LOGIN_CPU_S = 10.0  # those of one address that wait for a thread, at 50 ms each, and then this one
+LOGIN_CPU_S = 2.5  # a check that runs for another address, and this one's, beside handshakes
 names = count()
 
 
@@ -37,12 +37,12 @@ class StormedNode(AttackedNode):
 
     door_names = (*AttackedNode.door_names, "kafka-sasl")
 
-    def add_user(self, name: str) -> None:
+    def add_users(self, names: list[str]) -> None:
         admin = AdminClient({"bootstrap.servers": self.address})
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4_096)
-        change = UserScramCredentialUpsertion(name, info, PASSWORD)
-        for future in admin.alter_user_scram_credentials([change]).values():
-            future.result(30)
+        changes = [UserScramCredentialUpsertion(name, info, PASSWORD) for name in names]
+        for future in admin.alter_user_scram_credentials(changes).values():
+            future.result(WAIT_S)
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def begin_storm(
 @pytest.mark.parametrize("rounds", ROUNDS)
 def test_storms_of_connections_and_logins(node: StormedNode, report: Report, rounds: int):
     """A user logs in meanwhile, again and again, from another address."""
-    node.add_user("alice")
+    node.add_users(["alice"])
 
     def log_in() -> None:
         assert try_login(node, "alice", PASSWORD, "127.0.0.4") == 0
@@ -111,5 +111,36 @@ def test_storms_of_connections_and_logins(node: StormedNode, report: Report, rou
     with attack(node, report, most_s=0.0, cpu_s=LOGIN_CPU_S, more=more) as stack:
         storms = (connect_and_reset, shake_hands_and_close, log_in_wrongly)
         threads = [each for work in storms for each in begin_storm(node, stack, work, rounds)]
+        for each in threads:
+            each.join(WAIT_S)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("users", [100, 1_000])
+def test_users_that_log_in_at_once(node: StormedNode, report: Report, users: int):
+    """Each by another name from one address; others log in meanwhile from another one.
+
+    These are many, too: a password that was checked before is not checked again.
+    """
+    others = [f"user-{number}" for number in range(400)]
+    node.add_users(others)
+    turns = cycle(others)
+    started = threading.Barrier(users + 1)
+
+    def log_in() -> None:
+        assert try_login(node, next(turns), PASSWORD, "127.0.0.4") == 0
+
+    def log_in_at_once() -> None:
+        started.wait(WAIT_S)
+        with contextlib.suppress(OSError):
+            log_in_wrongly(node)
+
+    more = {"login": Healthy(node.pid, log_in, lambda: None)}
+    with attack(node, report, most_s=0.0, cpu_s=LOGIN_CPU_S, more=more):
+        threads = [threading.Thread(target=log_in_at_once, daemon=True) for _ in range(users)]
+        for each in threads:
+            each.start()
+        started.wait(WAIT_S)
         for each in threads:
             each.join(WAIT_S)

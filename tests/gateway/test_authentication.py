@@ -20,6 +20,7 @@ from trilogue.gateway.failed_logins import (
     FAILURES_PER_S,
     TOO_MANY_FAILURES_OF_USER,
     FailedLogins,
+    PasswordTurns,
 )
 from trilogue.gateway.kafka.security.sasl_login import SaslLogin
 
@@ -228,4 +229,90 @@ async def test_logins_from_one_address_leave_room_for_others(logins: Logins):
 
     assert login.principal.name == "bob"
     assert found.count("too many logins at once") == most
+    assert not logins.authenticator._waiting
+
+
+class Checks:
+    """Checks that wait for one thread, which this has; then those that had it, in order."""
+
+    def __init__(self, waiting_max: int = 100) -> None:
+        self.turns = PasswordTurns(1, waiting_max)
+        self.started: list[str] = []
+        self.dropped: list[str] = []
+        self.tasks: list[asyncio.Task[None]] = []
+
+    async def begin(self, host: str, count: int = 1) -> asyncio.Task[None]:
+        """Begin so many, which are in the queue then."""
+        self.tasks += [asyncio.create_task(self.check(host)) for _ in range(count)]
+        await asyncio.sleep(0)
+        return self.tasks[-1]
+
+    async def check(self, host: str) -> None:
+        async with self.turns.turn(host) as has_turn:
+            (self.started if has_turn else self.dropped).append(host)
+
+    async def finish(self) -> None:
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        assert (self.turns._free, self.turns._count, self.turns._waiting) == (1, 0, {})
+
+
+@on_loop
+async def test_addresses_take_turns():
+    checks = Checks()
+    async with checks.turns.turn("first"):
+        await checks.begin("a", 5)
+        await checks.begin("b", 2)
+        await checks.begin("c")
+    await checks.finish()
+
+    assert "".join(checks.started) == "abcabaaa"
+
+
+@on_loop
+async def test_a_full_queue_has_room_for_an_address_with_less():
+    checks = Checks(waiting_max=4)
+    async with checks.turns.turn("first"):
+        await checks.begin("a", 4)
+        assert not checks.turns.has_room("a")
+        assert checks.turns.has_room("b")
+        await checks.begin("b", 2)
+        assert not checks.turns.has_room("b")
+    await checks.finish()
+
+    assert checks.dropped == ["a", "a"]
+    assert "".join(checks.started) == "abab"
+
+
+@on_loop
+async def test_checks_that_are_cancelled_pass_their_turn_on():
+    checks = Checks()
+    async with checks.turns.turn("first"):
+        waiting = await checks.begin("a")
+        with_turn = await checks.begin("b")
+        await checks.begin("c")
+        waiting.cancel()
+        await asyncio.sleep(0)
+    with_turn.cancel()  # it has its turn, and does not run yet
+    await checks.finish()
+
+    assert checks.started == ["c"]
+
+
+@on_loop
+async def test_two_addresses_cannot_take_all_places(monkeypatch: pytest.MonkeyPatch):
+    """A third logs in, and is next but for one check of each."""
+    logins = Logins(monkeypatch)
+    most = authentication.WAITING_PER_HOST_MAX
+    storm = [
+        asyncio.create_task(logins.plain(f"user-{number}", b"guess", f"192.0.2.{number % 3}"))
+        for number in range(3 * most)
+    ]
+    await asyncio.sleep(0)
+    login = await logins.plain("bob", PASSWORD, "192.0.2.10")
+    checked = len(logins.checks)
+    found = [str(each) for each in await asyncio.gather(*storm, return_exceptions=True)]
+
+    assert login.principal.name == "bob"
+    assert checked <= 12
+    assert found.count(authentication.TOO_MANY_AT_ONCE) >= most - authentication.POOL_THREADS
     assert not logins.authenticator._waiting

@@ -24,6 +24,8 @@ from trilogue.broker.transactions.transaction import TransactionLimits
 from trilogue.entry.conversion.convert import CONVERTED_MAX
 from trilogue.entry.conversion.pulsar_sections import PAYLOAD_MAX
 from trilogue.entry.kafka.record_batch import DECOMPRESSED_LIMIT
+from trilogue.gateway.authentication import WAITING_MAX as WAITING_LOGINS_MAX
+from trilogue.gateway.authentication import WAITING_PER_HOST_MAX
 from trilogue.gateway.http.connection_limits import HttpLimits
 from trilogue.gateway.http.request_limits import BODY_MAX, BODY_S
 from trilogue.gateway.http.server import HEAD_SIZE_LIMIT
@@ -36,6 +38,7 @@ from trilogue.gateway.read_ahead import AHEAD_BYTES_MAX, KEPT_S
 from trilogue.gateway.reply_queue import BYTES_A_WORK, ITERATION_WORK
 from trilogue.gateway.stream import Limits
 from trilogue.gateway.stream_memory import RECEIVED_FREE
+from trilogue.gateway.tls_transport import CONTROL_BYTES_MAX, PADDING_BYTES
 from trilogue.log.jobs.compaction import UNDECIDED_MAX
 from trilogue.log.jobs.merge_plan import FIRST_LEVEL_LAST, FIRST_LEVEL_MAX, INPUTS_MAX, TARGET_BYTES
 from trilogue.log.journal.frame import MAX_FACT, MAX_FRAME
@@ -133,6 +136,12 @@ def _connections() -> Iterator[Bound]:
                 f"{size(limits.incomplete_frame_bytes_per_s)} that came",
                 cut)  # fmt: skip
     yield Bound("an idle connection", f"{limits.idle_s:.0f} s", "is closed")
+    yield Bound("what a TLS client sends beyond its data (KeyUpdates)",
+                f"{size(CONTROL_BYTES_MAX)}, and {size(PADDING_BYTES)} of padding for each record",
+                cut)  # fmt: skip
+    yield Bound("logins by password that wait for a thread",
+                f"{WAITING_LOGINS_MAX}, {WAITING_PER_HOST_MAX} from one address; these take turns",
+                "is refused, the last of the address with most first")  # fmt: skip
     yield Bound("one Fetch response", size(kafka.fetch_bytes_max),
                 "the rest comes with the next fetch; one batch is always sent whole")  # fmt: skip
     yield Bound("work for one connection's responses in one loop iteration",

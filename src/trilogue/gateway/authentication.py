@@ -3,9 +3,10 @@
 A session ends when its user is changed or deleted, and when its delegation token is removed.
 
 A password costs 50 ms of CPU: it is checked in a pool of `POOL_THREADS` threads with a bounded
-queue, and a correct one is remembered by a digest with a key of this process, so that clients that
-send it with every request (HTTP, many connections) pay once. Whatever fails is one line of the
-audit log and `AuthenticationFailed`; its text does not tell an unknown user from a wrong password.
+queue, in which addresses take turns. A correct one is remembered by a digest with a key of this
+process, so that clients that send it with every request (HTTP, many connections) pay once.
+Whatever fails is one line of the audit log and `AuthenticationFailed`; its text does not tell an
+unknown user from a wrong password.
 A user's logins from an address are refused without a check after many failures (failed_logins.py),
 whether there is such a user or not. Clients that send one password at the same time share a check.
 """
@@ -41,12 +42,14 @@ from trilogue.broker.errors import AuthenticationFailed
 from trilogue.gateway.failed_logins import (
     TOO_MANY_FAILURES_OF_USER,
     FailedLogins,
+    PasswordTurns,
     key_of_user,
 )
 
 POOL_THREADS = 2
 WAITING_MAX = 200  # logins by password that wait for a thread
-WAITING_PER_HOST_MAX = 100  # of them from one address: others wait behind these for 3 s at most
+WAITING_PER_HOST_MAX = 100  # of them from one address
+TOO_MANY_AT_ONCE = "too many logins at once"
 REMEMBERED_MAX = 10_000
 KEY_BYTES = 32
 
@@ -99,7 +102,8 @@ class Authenticator:
         self._failures = FailedLogins()
         self._under_way: Counter[str] = Counter()  # checks, by the key of a user's failures
         self._waiting: Counter[str] = Counter()  # the same, by address
-        self._checks: dict[tuple[str, bytes], asyncio.Task[User | None]] = {}
+        self._checks: dict[tuple[str, bytes], asyncio.Task[tuple[User | None, str]]] = {}
+        self._turns = PasswordTurns(POOL_THREADS, WAITING_MAX)
         self._pool: ThreadPoolExecutor | None = None
         self._sessions: dict[str, dict[Session, None]] = {}
         self._token_sessions: dict[str, dict[Session, None]] = {}  # by delegation token
@@ -139,16 +143,15 @@ class Authenticator:
             key = key_of_user(user, host)
             if self._failures.is_full(key, self._under_way[key]):
                 raise self._failed(user, protocol, host, method, TOO_MANY_FAILURES_OF_USER)
-            waiting = self._waiting[host]
-            if len(self._checks) >= WAITING_MAX or waiting >= WAITING_PER_HOST_MAX:
-                raise self._failed(user, protocol, host, method, "too many logins at once")
+            if self._waiting[host] >= WAITING_PER_HOST_MAX or not self._turns.has_room(host):
+                raise self._failed(user, protocol, host, method, TOO_MANY_AT_ONCE)
             self._under_way[key] += 1
             self._waiting[host] += 1
             work = self._check_password(user, password, digest, host)
             check = self._checks[host, digest] = asyncio.create_task(work)
-        found = await asyncio.shield(check)
+        found, reason = await asyncio.shield(check)
         if found is None or not self._is_current(found):  # it may have changed since the check
-            raise self._failed(user, protocol, host, method, FAILED)
+            raise self._failed(user, protocol, host, method, reason)
         return Login(found.principal, method)
 
     def verify_token(self, token: str, *, protocol: str, host: str, method: str = "token") -> Login:
@@ -287,12 +290,15 @@ class Authenticator:
 
     async def _check_password(
         self, user: str, password: bytes, digest: bytes, host: str
-    ) -> User | None:
-        """Return the user whose password is right, or count a failure."""
+    ) -> tuple[User | None, str]:
+        """Return the user whose password is right, or count a failure, and the reason."""
         key = key_of_user(user, host)
         found = self.users.find(user)
         try:
-            is_right = await self._check_in_pool(found, password)
+            async with self._turns.turn(host) as has_turn:
+                if not has_turn:
+                    return None, TOO_MANY_AT_ONCE
+                is_right = await self._check_in_pool(found, password)
         finally:
             for counts, one in ((self._under_way, key), (self._waiting, host)):
                 counts[one] -= 1
@@ -301,11 +307,11 @@ class Authenticator:
             del self._checks[host, digest]
         if not is_right or found is None or not self._is_current(found):
             self._failures.count(key)
-            return None
+            return None, FAILED
         self._remembered[digest] = found.changed_ms
         if len(self._remembered) > REMEMBERED_MAX:
             self._remembered.popitem(last=False)
-        return found
+        return found, FAILED
 
     def _is_current(self, user: User) -> bool:
         """Return whether a user still exists and has the same secrets."""
