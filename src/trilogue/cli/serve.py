@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
@@ -144,7 +143,6 @@ def _serve_test(
     from trilogue.node.errors import StartError
     from trilogue.testing.server import run_test_server
 
-    gc.enable()  # `main` disables it for a start
     try:
         run_test_server(data=data, assignments=assignments, seconds=seconds, write_line=typer.echo)
     except StartError as error:

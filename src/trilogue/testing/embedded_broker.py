@@ -15,12 +15,8 @@ import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from trilogue.client.kafka.consumer.message import Message
-from trilogue.client.kafka.errors import TimedOut
-from trilogue.client.kafka.model import EARLIEST, LATEST, READ_COMMITTED
-from trilogue.client.kafka.sync import KafkaClient
 from trilogue.log.files import OsFileSystem
 from trilogue.node.node import Node
 from trilogue.node.settings.sources import load_settings
@@ -31,6 +27,9 @@ from trilogue.testing.kafka_requests import KafkaRequests
 from trilogue.testing.proxy import ListenerProxy, RequestReader
 from trilogue.testing.pulsar_requests import PulsarRequests
 from trilogue.testing.tubemq_requests import TubeRequests
+
+if TYPE_CHECKING:
+    from trilogue.client.kafka.consumer.message import Message
 
 log = logging.getLogger(__name__)
 
@@ -108,6 +107,10 @@ class EmbeddedBroker:
         Those of Pulsar's and TubeMQ's producers are converted as for a Kafka reader. KafkaError
         for an unknown topic, TimedOut after `timeout_s`.
         """
+        from trilogue.client.kafka.errors import TimedOut  # a start does not need the client
+        from trilogue.client.kafka.model import EARLIEST, LATEST, READ_COMMITTED
+        from trilogue.client.kafka.sync import KafkaClient
+
         self._running()
         found: list[Message] = []
         ends_at = time.monotonic() + timeout_s

@@ -11,6 +11,7 @@ a pipe, when its parent process is another one, or after a time.
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import stat
@@ -19,6 +20,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -29,6 +31,9 @@ from trilogue.node.logs import start_logging
 from trilogue.node.settings.sources import parse_assignment
 from trilogue.node.settings.table import SettingsError
 from trilogue.testing.embedded_broker import EmbeddedBroker
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
 
 PARENT_CHECK_S = 0.5
 READ_BYTES = 64 << 10
@@ -66,19 +71,23 @@ async def _serve(
     seconds: float | None,
     write_line: Callable[[str], object],
 ) -> None:
-    from trilogue.testing.control import TestControl
-
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     for number in SIGNALS:
         loop.add_signal_handler(number, stop.set)
     addresses: dict[str, str] = {}
-    control = TestControl(broker, lambda: addresses)
-    listener = HttpListener(control.app, HttpLimits())
+
+    def make_app() -> ASGIApp:
+        from trilogue.testing.control import TestControl  # in a thread, when the line is out
+
+        return TestControl(broker, lambda: addresses).app()
+
+    listener = HttpListener(make_app, HttpLimits())
     host, port = listener.bind("127.0.0.1", 0)
-    listener.serve()
     try:
         addresses |= _list_addresses(broker, f"http://{host}:{port}/test")
         write_line(msgspec.json.encode(addresses).decode())
+        listener.serve()
+        gc.enable()  # `main` disables it for a start
         if _is_pipe(0):
             threading.Thread(
                 target=_wait_for_end, args=(loop, stop), name="stdin", daemon=True
