@@ -229,3 +229,18 @@ async def test_no_call_is_answered_twice():
 
         with pytest.raises(AssertionError, match="answered twice"):
             waiting[0].respond(OK)
+
+
+@on_loop
+async def test_a_request_is_measured_until_it_is_answered():
+    async with Rig() as rig:
+        waiting = []
+        peer = served(rig, waiting.append)
+        latencies = rig.gateway.master_endpoint.latencies
+        serial = send_request(peer)
+        assert sum(latencies.histograms[3].counts) == 0
+
+        waiting.pop().respond(OK)
+        await settle()
+        assert peer.response(serial) == OK
+        assert sum(latencies.histograms[3].counts) == 1
