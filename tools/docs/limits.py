@@ -136,12 +136,7 @@ def _connections() -> Iterator[Bound]:
                 f"{size(limits.incomplete_frame_bytes_per_s)} that came",
                 cut)  # fmt: skip
     yield Bound("an idle connection", f"{limits.idle_s:.0f} s", "is closed")
-    yield Bound("what a TLS client sends beyond its data (KeyUpdates)",
-                f"{size(CONTROL_BYTES_MAX)}, and {size(PADDING_BYTES)} of padding for each record",
-                cut)  # fmt: skip
-    yield Bound("logins by password that wait for a thread",
-                f"{WAITING_LOGINS_MAX}, {WAITING_PER_HOST_MAX} from one address; these take turns",
-                "is refused, the last of the address with most first")  # fmt: skip
+    yield from _logins(cut)
     yield Bound("one Fetch response", size(kafka.fetch_bytes_max),
                 "the rest comes with the next fetch; one batch is always sent whole")  # fmt: skip
     yield Bound("work for one connection's responses in one loop iteration",
@@ -164,6 +159,15 @@ def _connections() -> Iterator[Bound]:
     yield Bound("body of an HTTP request", f"{size(BODY_MAX)} in {BODY_S:.0f} s", "413, 408")
     yield Bound("head of an HTTP request", f"{size(HEAD_SIZE_LIMIT)} in {http.head_s:.0f} s",
                 "its connection is closed")  # fmt: skip
+
+
+def _logins(cut: str) -> Iterator[Bound]:
+    yield Bound("what a TLS client sends beyond its data (KeyUpdates)",
+                f"{size(CONTROL_BYTES_MAX)}, and {size(PADDING_BYTES)} of padding for each record",
+                cut)  # fmt: skip
+    yield Bound("logins by password that wait for a thread",
+                f"{WAITING_LOGINS_MAX}, {WAITING_PER_HOST_MAX} from one address; these take turns",
+                "is refused, the last of the address with most first")  # fmt: skip
 
 
 def _memory() -> Iterator[Bound]:
