@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.errors import StreamingQueryException
 
 from tests.server import Server
 from tests.waiting import run_ready_tasks
@@ -17,7 +18,7 @@ from trilogue.spark import link as links
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 BEGAN = datetime(2013, 1, 1, tzinfo=UTC)
 BEGAN_MS = int(BEGAN.timestamp() * 1000)
@@ -76,15 +77,28 @@ def stream(spark: SparkSession, server: Server, **options: object) -> DataFrame:
     return made.load()
 
 
+def run_available(writer: DataStreamWriter) -> StreamingQuery:
+    """Run a query over what is there now, to its end.
+
+    Spark gives the Python process that plans a source 10 s to connect, which no setting changes; a
+    busy machine may need more. Nothing has happened then, and the query starts again.
+    """
+    for _ in range(5):
+        query = writer.trigger(availableNow=True).start()
+        try:
+            query.awaitTermination()
+        except StreamingQueryException as error:
+            if "failed to connect back" not in str(error):
+                raise
+        else:
+            break
+    return query
+
+
 def run_to_table(frame: DataFrame, folder: Path) -> StreamingQuery:
     """One run over what is there now, into Parquet; the folder holds the checkpoint too."""
-    query = (
-        frame.writeStream.format("parquet").option("path", str(folder / "table"))
-        .option("checkpointLocation", str(folder / "checkpoint"))
-        .trigger(availableNow=True).start()
-    )  # fmt: skip
-    query.awaitTermination()
-    return query
+    writer = frame.writeStream.format("parquet").option("path", str(folder / "table"))
+    return run_available(writer.option("checkpointLocation", str(folder / "checkpoint")))
 
 
 def assert_stream_goes_on(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.server import start_server
+from tests.spark.rooms import run_available
 from trilogue.client.properties import read_keys
 
 pytestmark = pytest.mark.full
@@ -37,13 +38,12 @@ def test_the_lines_of_the_file_are_options_of_source_and_sink(spark, data, tmp_p
 
     read = spark.read.format("trilogue").options(**given).load("secured")
     assert read.count() == 5
-    query = (
+    query = run_available(
         spark.readStream.format("trilogue").options(**given, startingOffsets="earliest")
         .load("secured").select("value")
         .writeStream.format("trilogue").options(**given, topic="copy")
-        .option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+        .option("checkpointLocation", str(tmp_path))
     )  # fmt: skip
-    assert query.awaitTermination(120)
     assert query.exception() is None
     assert spark.read.format("trilogue").options(**given).load("copy").count() == 5
 

@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import functions as f
 
 from tests.server import start_server
-from tests.spark.rooms import BEGAN_MS, make_topic, numbered, produce, reader
+from tests.spark.rooms import BEGAN_MS, make_topic, numbered, produce, reader, run_available
 from trilogue.spark.partitioner import murmur2
 
 
@@ -114,11 +114,10 @@ def totals_of(spark, server):
 def test_totals_go_to_a_topic_in_complete_mode(spark, server, tmp_path):
     target = make_topic(server, 1)
 
-    (
+    run_available(
         totals_of(spark, server).writeStream.format("trilogue").outputMode("complete")
         .option("kafka.bootstrap.servers", server.kafka).option("topic", target)
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True).start().awaitTermination()
     )  # fmt: skip
 
     found = reader(spark, server).load(target).collect()
@@ -129,11 +128,10 @@ def test_totals_go_to_a_topic_in_update_mode_by_way_of_foreach_batch(spark, serv
     """Spark itself lets no Python sink have update mode: this is the way round."""
     target = make_topic(server, 1)
 
-    (
+    run_available(
         totals_of(spark, server).writeStream.outputMode("update")
         .foreachBatch(lambda frame, _: write(frame, server, target))
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True).start().awaitTermination()
     )  # fmt: skip
 
     found = reader(spark, server).load(target).collect()

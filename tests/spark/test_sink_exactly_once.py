@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from tests.server import Server, start_server
 from tests.sharing import report, seed_of_the_run
-from tests.spark.rooms import make_topic, numbered, produce, stream
+from tests.spark.rooms import make_topic, numbered, produce, run_available, stream
 from tests.tools import require
 from tests.waiting import wait_until
 from trilogue.spark.local_session import find_java
@@ -158,7 +158,7 @@ def test_a_micro_batch_is_committed_once_when_its_driver_ends(spark, server, tmp
 
     def run() -> None:
         writer = stream_writer(rows, server, tmp_path, topic=target, folder=str(tmp_path))
-        writer.format("dying").trigger(availableNow=True).start().awaitTermination()
+        run_available(writer.format("dying"))
 
     with pytest.raises(Exception, match=r"(?i)sink|exit|crash|EOF"):
         run()

@@ -15,6 +15,7 @@ from tests.spark.rooms import (
     numbered,
     produce,
     reader,
+    run_available,
     stream,
 )
 
@@ -46,7 +47,14 @@ def test_every_column_comes_as_the_producer_sent_it(spark, server):
     ] == [BEGAN_MS, BEGAN_MS + 1, BEGAN_MS + 2]  # fmt: skip
 
 
-@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize(
+    "codec",
+    [
+        "none",
+        "zstd",
+        *(pytest.param(one, marks=pytest.mark.long) for one in ("gzip", "lz4", "snappy")),
+    ],
+)
 def test_every_codec_is_read_and_written(spark, server, codec):
     source, target = make_topic(server, 2), make_topic(server, 2)
     produce(server, source, numbered(200), **{"compression.type": codec})
@@ -160,15 +168,13 @@ def test_stream_continues_from_its_checkpoint(spark, server, tmp_path):
     topic, target = make_topic(server, 2), make_topic(server, 1)
 
     def run_once():
-        query = (
+        query = run_available(
             stream(spark, server, subscribe=topic, startingOffsets="earliest",
                    maxOffsetsPerTrigger=40)
             .select("key", "value").writeStream.format("trilogue")
             .option("kafka.bootstrap.servers", server.kafka).option("topic", target)
             .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True).start()
         )  # fmt: skip
-        query.awaitTermination()
         return [one["numInputRows"] for one in query.recentProgress if one["numInputRows"]]
 
     produce(server, topic, numbered(100))
