@@ -52,6 +52,13 @@ RemoteOption = Annotated[
     typer.Option("--remote", metavar="URL", help="A Spark Connect server: sc://HOST:PORT."),
 ]
 DryOption = Annotated[bool, typer.Option("--dry-run", help="Check the pipeline; run no flow.")]
+StreamingOption = Annotated[
+    bool,
+    typer.Option(
+        "--streaming",
+        help="Run each flow as a plain query of structured streaming, without Spark Connect.",
+    ),
+]
 RefreshOption = Annotated[
     list[str] | None,
     typer.Option("--refresh", metavar="TABLE", help="Update this alone; repeat it for more."),
@@ -69,6 +76,7 @@ def run(
     file: FileArgument,
     *,
     storage: StorageOption = None,
+    streaming: StreamingOption = False,
     conf: ConfOption = None,
     master: MasterOption = None,
     remote: RemoteOption = None,
@@ -84,6 +92,8 @@ def run(
         exit_with_error("give one of --master and --remote", USAGE_ERROR)
     if full_refresh_all and (refresh or full_refresh):
         exit_with_error("--full-refresh-all already names all tables", USAGE_ERROR)
+    if streaming and (refresh or full_refresh or full_refresh_all or remote):
+        exit_with_error("--streaming takes no --refresh, --full-refresh and --remote", USAGE_ERROR)
     configuration = parse_pairs(conf, "--conf")
     gc.freeze()
     gc.enable()  # a long run makes garbage
@@ -91,16 +101,21 @@ def run(
 
     try:
         definition = load_definition(file, storage, configuration)
-        from trilogue.spark.pipelines.declarative import Refresh, run_declarative
+        if streaming:
+            from trilogue.spark.pipelines.streaming import run_streaming
 
-        run_declarative(
-            definition,
-            _print_event,
-            refresh=Refresh(refresh or (), full_refresh or (), full_refresh_all),
-            is_dry=dry_run,
-            master=master,
-            remote=remote,
-        )
+            run_streaming(definition, _print_event, is_dry=dry_run, master=master)
+        else:
+            from trilogue.spark.pipelines.declarative import Refresh, run_declarative
+
+            run_declarative(
+                definition,
+                _print_event,
+                refresh=Refresh(refresh or (), full_refresh or (), full_refresh_all),
+                is_dry=dry_run,
+                master=master,
+                remote=remote,
+            )
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
     except ImportError as error:  # PySpark's own sentence where grpcio is missing

@@ -59,13 +59,14 @@ def run(file: Path, folder: Path, *arguments: str) -> subprocess.CompletedProces
 
 
 @pytest.mark.long
-def test_a_pipeline_is_brought_up_to_date_and_repeats_nothing(server: Server, tmp_path):
+@pytest.mark.parametrize("engine", [(), ("--streaming",)], ids=["declarative", "streaming"])
+def test_a_pipeline_is_brought_up_to_date_and_repeats_nothing(server: Server, tmp_path, engine):
     """Whatever the order of the definitions; a second run reads only what is new."""
     require("java", found=find_java(tmp_path / "java"))
     source, target = make_topic(server, 2), make_topic(server, 1)
     file = tmp_path / "small.py"
     file.write_text(PIPELINE.replace("SOURCE", source).replace("TARGET", target))
-    arguments = ("-c", f"trilogue.servers={server.kafka}")
+    arguments = (*engine, "-c", f"trilogue.servers={server.kafka}")
 
     for added, count in (((30,), 30), ((20, 30), 50)):
         produce(server, source, numbered(*added))
@@ -74,6 +75,9 @@ def test_a_pipeline_is_brought_up_to_date_and_repeats_nothing(server: Server, tm
         assert done.returncode == 0, done.stdout + done.stderr
         assert done.stdout.endswith("small: up to date\n")
         assert committed(server, target, 1) == sorted(f"V{number}" for number in range(count))
+    other = run(file, tmp_path / "run", *(() if engine else ("--streaming",)))
+    assert other.returncode == 1
+    assert "was updated by the" in other.stderr
 
 
 @pytest.mark.parametrize(
@@ -89,7 +93,7 @@ def test_an_error_of_a_file_is_one_line(tmp_path, name, text, message):
     file = tmp_path / name
     file.write_text(text)
 
-    done = run(file, tmp_path / "run", "--dry-run")
+    done = run(file, tmp_path / "run", "--streaming", "--dry-run")
 
     assert done.returncode == 1
     assert message in done.stderr
@@ -113,3 +117,6 @@ def test_a_file_without_a_pipeline_is_refused_before_spark_starts(tmp_path):
     refused = run(file, tmp_path / "run", "--full-refresh-all", "--refresh", "x")
     assert refused.returncode == 2
     assert "--full-refresh-all already names" in refused.stderr
+    refused = run(file, tmp_path / "run", "--streaming", "--refresh", "x")
+    assert refused.returncode == 2
+    assert "--streaming takes no --refresh" in refused.stderr

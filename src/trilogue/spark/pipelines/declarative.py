@@ -7,7 +7,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from trilogue.spark.pipelines.definition import PipelineDefinition, PipelineError
+from trilogue.spark.pipelines.definition import (
+    Engine,
+    PipelineDefinition,
+    PipelineError,
+    claim_folder,
+)
 from trilogue.spark.pipelines.loading import register_files, shorten_message
 from trilogue.spark.pipelines.pipeline_session import open_connect_session
 
@@ -47,6 +52,8 @@ def run_declarative(
     )
     from pyspark.pipelines.spark_connect_pipeline import create_dataflow_graph
 
+    if remote is None and not is_dry:
+        claim_folder(definition, Engine.DECLARATIVE)
     with open_connect_session(definition, master, remote) as spark:
         try:
             graph = create_dataflow_graph(

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from urllib.parse import urlparse
 
 from trilogue.spark.errors import SourceError
 
+
+class Engine(StrEnum):
+    """What orders and runs the flows of a pipeline."""
+
+    DECLARATIVE = "declarative"
+    STREAMING = "streaming"
+
+
+ENGINE_FILE = "engine"
 SPECIFICATIONS = (".yml", ".yaml")
 DEFINITIONS = (".py", ".sql")
 
@@ -60,6 +70,25 @@ def load_definition(
         files=(path.resolve(),),
         configuration=given,
     )
+
+
+def claim_folder(definition: PipelineDefinition, engine: Engine) -> None:
+    """Note in the folder whose checkpoints it has; PipelineError where they are the other engine's.
+
+    The other engine would not find them, and would write all rows once more.
+    """
+    file = definition.folder / ENGINE_FILE
+    try:
+        found = file.read_text().strip()
+    except FileNotFoundError:
+        definition.folder.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"{engine}\n")
+        return
+    if found != engine:
+        raise PipelineError(
+            f"{definition.folder} was updated by the {found} engine, and its checkpoints mean "
+            "nothing to the other: run it as before, or give another --storage"
+        )
 
 
 def _load_specification(
