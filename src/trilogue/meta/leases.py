@@ -2,13 +2,16 @@
 
 A node counts `renewals` up, several times in a lease. A watcher that sees a count unchanged for a
 whole lease, by its own monotonic clock and without an interruption, takes the lease as run out. No
-time of another machine is compared. Who may acknowledge is decided by the fence of
-shared_journal.py alone.
+time of another machine is compared. A process that serves also holds a connection whose application
+name has its home: when PostgreSQL has lost that, and the count stands still, a part of the lease is
+enough, since a killed process loses its connections at once, and a live one renews by another. Who
+may acknowledge is decided by the fence of shared_journal.py alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Collection
 from typing import Final
 
 import msgspec
@@ -35,6 +38,13 @@ UPDATE node_leases SET renewals = $3 WHERE node_id = $1 AND epoch = $2
 """
 LOCK: Final = "SELECT renewals FROM node_leases WHERE node_id = $1 FOR UPDATE"
 READ: Final = "SELECT node_id, epoch, renewals, home FROM node_leases"
+PRESENCE: Final = "trilogue node "  # of an application name; the home follows in hexadecimal digits
+READ_PRESENCE: Final = """
+SELECT application_name FROM pg_stat_activity
+WHERE datname = current_database() AND starts_with(application_name, $1)
+"""
+HEX: Final = re.compile("(?:[0-9a-f]{2})+")
+GONE_PART: Final = 0.5  # of a lease: for a node whose presence has ended
 
 
 class Lease(msgspec.Struct, frozen=True):
@@ -81,24 +91,49 @@ async def read_leases(connection: Connection) -> list[Lease]:
     return [Lease(*row) for row in await connection.fetch(READ)]
 
 
+def presence_name(home: bytes) -> str:
+    """Return the application name of the connection that a process of a directory holds."""
+    return PRESENCE + home.hex()
+
+
+async def read_presence(connection: Connection) -> frozenset[bytes]:
+    """Return the homes of the processes that are connected."""
+    rows = await connection.fetch(READ_PRESENCE, PRESENCE)
+    homes = (row[0].removeprefix(PRESENCE) for row in rows)
+    return frozenset(bytes.fromhex(each) for each in homes if HEX.fullmatch(each))
+
+
 class LeaseWatch:
     """What one watcher has seen of all leases."""
 
-    def __init__(self, lease_s: float, monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self, lease_s: float, monotonic: Callable[[], float], gone_s: float | None = None
+    ) -> None:
+        """`gone_s` is the time for a node whose presence has ended; None: that does not count."""
         self._lease_s = lease_s
+        self._gone_s = lease_s if gone_s is None else gone_s
         self._monotonic = monotonic
+        self._present: dict[int, tuple[int, float]] = {}  # epoch, last seen
         self._seen: dict[int, tuple[int, int, float]] = {}  # epoch, renewals, since when
 
     def reset(self) -> None:
         """Forget everything: PostgreSQL was away, so nodes could not renew their leases."""
         self._seen.clear()
+        self._present.clear()
 
-    def over(self, leases: list[Lease], home: bytes, asked_s: float | None = None) -> list[Lease]:
+    def over(
+        self,
+        leases: list[Lease],
+        home: bytes,
+        asked_s: float | None = None,
+        present: Collection[bytes] = (),
+    ) -> list[Lease]:
         """Return the leases that are over, given what was read now.
 
         `asked_s` is the time before the query: a process that stood still since then has old
         rows, and they say nothing about the time after. The lease of the watcher's own directory
-        is over, since one process works on a directory.
+        is over, since one process works on a directory. `present` has the homes of the processes
+        that are connected; a presence that was never seen in an epoch has not ended.
         """
         now, found = self._monotonic(), []
         asked_s = now if asked_s is None else asked_s
@@ -110,4 +145,13 @@ class LeaseWatch:
             is_released = lease.renewals in {RELEASED, SPREAD}
             if is_released or lease.home == home or asked_s - since > self._lease_s:
                 found.append(lease)
+            elif lease.home in present:
+                self._present[lease.node_id] = lease.epoch, now
+            elif self._is_gone(lease, since, asked_s):
+                found.append(lease)
         return found
+
+    def _is_gone(self, lease: Lease, since: float, asked_s: float) -> bool:
+        """Whether a node has neither been connected nor renewed its lease for long enough."""
+        epoch, last = self._present.get(lease.node_id, (0, 0.0))
+        return epoch == lease.epoch and asked_s - max(since, last) > self._gone_s

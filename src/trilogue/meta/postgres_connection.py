@@ -30,7 +30,6 @@ LOST: Final = (
     asyncpg.InternalClientError,  # also: the server is a standby
 )
 SERVER_SETTINGS: Final = {
-    "application_name": "trilogue",
     "search_path": SCHEMA_NAME,
     # A node that is paused inside a transaction must not hold off the others for ever.
     "idle_in_transaction_session_timeout": "20000",
@@ -92,13 +91,13 @@ def may_pass(error: Exception) -> bool:
     return isinstance(error, LOST)
 
 
-async def connect(url: str) -> Connection:
+async def connect(url: str, application_name: str = "trilogue") -> Connection:
     """Connect to a server whose commits are durable; StorageFailed otherwise."""
     connection: Connection = await asyncpg.connect(
         url,
         timeout=CONNECT_S,
         command_timeout=STATEMENT_S,
-        server_settings=SERVER_SETTINGS,
+        server_settings=SERVER_SETTINGS | {"application_name": application_name},
         target_session_attrs="read-write",
     )
     try:

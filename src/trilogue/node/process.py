@@ -177,6 +177,7 @@ async def _serve(
         supervision.report_ready(node.addresses)
         node.add_work(supervision.beat())
     serving: Node | None = node
+    presence = _hold_presence(node)
     try:
         with ready_file(settings.text("ready-file"), node.addresses):
             while serving is not None:
@@ -191,6 +192,8 @@ async def _serve(
             await _end_node(serving, signals)
             if serving.is_flushed and supervision is not None:
                 supervision.report_drained()
+        if presence is not None:
+            presence.cancel()
     log.info("server.stopped")
     return 0
 
@@ -301,6 +304,17 @@ async def _start_node(
         else:
             _watch_cluster(node)
             return node
+
+
+def _hold_presence(node: Node) -> asyncio.Task[None] | None:
+    """Show the other processes of a cluster with `ack=shared` that this one runs."""
+    cluster = node.place.cluster
+    if cluster is None or cluster.shared is None:
+        return None
+    from trilogue.node.cluster.waiting import keep_presence
+
+    data = Path(node.settings.text("data"))
+    return asyncio.create_task(keep_presence(cluster.url, data))
 
 
 def _watch_cluster(node: Node) -> None:

@@ -18,7 +18,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from trilogue.meta.errors import Fenced
-from trilogue.meta.leases import RECOVERY_HOME, RELEASED, SPREAD, Lease, LeaseWatch
+from trilogue.meta.leases import GONE_PART, RECOVERY_HOME, RELEASED, SPREAD, Lease, LeaseWatch
 from trilogue.meta.operations import BeginEpoch, Fence, GiveSlots, Op, SetFlushedThrough
 from trilogue.meta.state import MetaState, apply_change
 from trilogue.node.cluster.control_plane import ClusterView, ControlPlane, slots_to_give
@@ -125,6 +125,11 @@ class Database:
             raise Fenced("taken over")
         self.leases[node_id] = replace(lease, renewals=renewals or lease.renewals + 1)
 
+    def remove_moves(self, moves: list[tuple[int, int]]) -> None:
+        for slot, to in moves:
+            if self.moves.get(slot) == to:
+                del self.moves[slot]
+
     def owners(self) -> dict[int, int]:
         return {slot: row.node_id for slot, row in self.state.slots.items()}
 
@@ -137,6 +142,7 @@ class Process:
         self.place = place
         self.lives = True
         self.frozen_until = 0.0
+        self.hidden_until = 0.0  # its connection for presence is lost
         self.helper: Process | None = None
         self.generation = 0  # of its start: tasks of an earlier one have ended
         self.serves = False
@@ -185,16 +191,17 @@ class Process:
     def wait_for_lease(self) -> Task:
         shared = SharedPlace(LEASE_S, is_standby=bool(self.place.get("standby")))
         place = NodePlace(self.node_id, cluster=ClusterPlace("", (), shared))
-        watch = LeaseWatch(LEASE_S, self.clock)
+        watch = LeaseWatch(LEASE_S, self.clock, LEASE_S * GONE_PART)
         while True:
             asked_s = self.world.now
             try:
+                present = yield from self.db(self.world.present)
                 rows = yield from self.db(lambda: list(self.world.database.leases.values()))
             except Away:
                 watch.reset()
                 yield 0.5
                 continue
-            found = choose_lease(place, rows, watch.over(rows, self.home, asked_s))
+            found = choose_lease(place, rows, watch.over(rows, self.home, asked_s, present))
             if found is not None:
                 self.node_id = found.node_id
                 return found
@@ -224,16 +231,19 @@ class Process:
     # -- a node that serves
 
     def renew(self) -> Task:
+        renewed = self.lease_ends - LEASE_S
         while True:
             began = self.world.now
             try:
                 yield from self.db(self.world.database.renew, self.node_id, self.epoch)
                 self.lease_ends = began + LEASE_S
+                renewed = began
                 yield LEASE_S / 4
             except Fenced:
                 self.end()
                 return
             except Away:
+                self.lease_ends = min(self.lease_ends, renewed + LEASE_S * GONE_PART)
                 yield 0.2
 
     def append(self) -> Task:
@@ -275,26 +285,26 @@ class Process:
     def watch(self) -> Task:
         database = self.world.database
         plane = ControlPlane(self.node_id, LEASE_S, SPREAD_S, self.clock)
+        read_s, leases, present = 0.0, [], frozenset()
         while True:
             asked_s = self.clock()
             try:
                 owners = yield from self.db(database.owners)
                 moves = yield from self.db(lambda: dict(database.moves))
-                leases = yield from self.db(lambda: list(database.leases.values()))
+                if plane.needs_leases(asked_s, moves):
+                    read_s, present, leases = yield from self.read_leases(asked_s)
             except Away:
                 plane.reset()
                 yield LOOK_S
                 continue
-            if any(owners[s] == self.node_id and s not in self.logs for s in owners):
+            if self.has_gained(owners):
                 self.begin_again({})
                 return
             served = [slot for slot in self.logs if owners[slot] == self.node_id]
-            decision = plane.decide(ClusterView(asked_s, leases, moves, owners, served))
+            decision = plane.decide(ClusterView(read_s, leases, moves, owners, served, present))
             if decision.dead is not None and (self.helper is None or not self.helper.lives):
                 self.recover(decision.dead, sorted(decision.alive))
-            for slot, to in decision.finished:
-                if database.moves.get(slot) == to:
-                    del database.moves[slot]
+            database.remove_moves(decision.finished)
             if decision.given:
                 if database.mistake != UNFLUSHED:
                     yield from self.flush()
@@ -305,6 +315,14 @@ class Process:
                     self.begin_again(given)
                     return
             yield LOOK_S
+
+    def has_gained(self, owners: dict[int, int]) -> bool:
+        return any(owners[s] == self.node_id and s not in self.logs for s in owners)
+
+    def read_leases(self, asked_s: float) -> Task:
+        present = yield from self.db(self.world.present)
+        leases = yield from self.db(lambda: list(self.world.database.leases.values()))
+        return asked_s, present, leases
 
     def begin_again(self, given: dict[int, int]) -> None:
         """End, give slots away, and start again in this process, as hand_over.py does it."""
@@ -432,8 +450,17 @@ class World:
 
     def fail(self) -> None:
         """Play one fault."""
-        faults = (self.kill, self.freeze, self.part, self.stop, self.start, self.move, self.lose)
-        fault = self.random.choices(faults, (4, 3, 2, 2, 2, 3, 1))[0]
+        faults = (
+            self.kill,
+            self.freeze,
+            self.part,
+            self.stop,
+            self.start,
+            self.move,
+            self.lose,
+            self.hide,
+        )
+        fault = self.random.choices(faults, (4, 3, 2, 2, 2, 3, 1, 2))[0]
         fault(self.random.choice(self.processes))
 
     def kill(self, process: Process) -> None:
@@ -443,8 +470,22 @@ class World:
 
     def freeze(self, process: Process) -> None:
         process.frozen_until = self.now + self.random.uniform(0.5, 12.0)
+        process.hidden_until = 0.0  # the connection of a process that stands still stays open
         if process.helper is not None and self.random.random() < 0.5:
             process.helper.frozen_until = process.frozen_until
+
+    def hide(self, process: Process) -> None:
+        """PostgreSQL ends the connection for presence of a process that runs."""
+        if process.frozen_until < self.now:
+            process.hidden_until = self.now + self.random.uniform(0.2, 12.0)
+
+    def present(self) -> frozenset[bytes]:
+        """Return the homes of the processes that are connected."""
+        return frozenset(
+            each.home
+            for each in self.processes
+            if each.lives and each.epoch and each.hidden_until <= self.now
+        )
 
     def part(self, _process: Process) -> None:
         self.away_until = self.now + self.random.uniform(0.2, 8.0)

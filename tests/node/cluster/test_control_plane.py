@@ -6,7 +6,7 @@ import pytest
 
 from tests.node.cluster.simulation import MISTAKES, UNFENCED, Violation, World
 from trilogue.meta.leases import RECOVERY_HOME, RELEASED, SPREAD, Lease
-from trilogue.node.cluster.control_plane import ClusterView, ControlPlane
+from trilogue.node.cluster.control_plane import RARELY_S, ClusterView, ControlPlane
 
 LEASE_S, SPREAD_S = 3.0, 1.0
 SEEDS = 5
@@ -110,3 +110,28 @@ def test_slots_are_given_to_nodes_that_serve_clients():
     assert decision.alive == {1, 2}
     decision = plane.decide(view(clock, lease(1, 1), lease(2, 1), recovery, moves={1: 1, 2: 1}))
     assert decision.given == {1: 1}
+
+
+def test_only_the_first_living_nodes_read_all_leases_often():
+    clock = Clock()
+    planes = {node_id: ControlPlane(node_id, LEASE_S, SPREAD_S, clock) for node_id in range(1, 6)}
+    leases = [lease(node_id, 1) for node_id in planes]
+
+    def often(*, moves: tuple[int, ...] = ()) -> set[int]:
+        found = {node_id for node_id, each in planes.items() if each.needs_leases(clock.now, moves)}
+        for node_id in found:
+            planes[node_id].decide(view(clock, *leases))
+        return found
+
+    assert often() == {1, 2, 3, 4, 5}
+    clock.now += 0.25
+    assert often() == {1, 2, 3}
+    assert often(moves=(7,)) == {1, 2, 3, 4, 5}, "who gives slots must know who is alive"
+    clock.now += RARELY_S
+    assert often() == {1, 2, 3, 4, 5}
+    leases[:2] = [lease(1, RELEASED), lease(2, RELEASED)]
+    del planes[1], planes[2]
+    clock.now += RARELY_S
+    often()
+    clock.now += 0.25
+    assert often() == {3, 4, 5}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,6 +37,20 @@ def move(cluster: SharedCluster, *words: str) -> subprocess.CompletedProcess[str
 def owners(cluster: SharedCluster) -> list[int]:
     query = "SELECT node_id FROM trilogue.slots ORDER BY slot"
     return [int(row[0]) for row in cluster.postgres.run(query, cluster.url)]
+
+
+def wait_until_connected(cluster: SharedCluster, node_ids: set[int]) -> None:
+    """Wait until PostgreSQL has connections for the presence of these nodes, and no others."""
+    query = (
+        "SELECT node_id FROM trilogue.node_leases JOIN pg_stat_activity "
+        "ON application_name = 'trilogue node ' || encode(home, 'hex')"
+    )
+    found: set[int] = set()
+    end_s = time.monotonic() + WAIT_S
+    while found != node_ids:
+        assert time.monotonic() < end_s, f"{found} are connected, not {node_ids}"
+        time.sleep(0.1)
+        found = {int(row[0]) for row in cluster.postgres.run(query, cluster.url)}
 
 
 class Sender:
@@ -92,7 +107,9 @@ def test_slots_of_a_dead_node_are_served_by_the_living(cluster: SharedCluster):
     nodes = cluster.start_all(WAIT_S)
     sender = Sender(nodes)
     sender.send(300)
+    wait_until_connected(cluster, {1, 2, 3})
     cluster.lose(nodes[0])
+    wait_until_connected(cluster, {2, 3})
     sender.send(300)
 
     assert sender.failed == []

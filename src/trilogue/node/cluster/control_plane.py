@@ -14,19 +14,22 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
-from trilogue.meta.leases import RELEASED, Lease, LeaseWatch
+from trilogue.meta.leases import GONE_PART, RELEASED, Lease, LeaseWatch
 
 NO_HOME = b"-"  # of LeaseWatch: no directory makes a lease one that is over
+WATCHERS = 3  # nodes that read the leases at each look: those with the lowest ids
+RARELY_S = 2.0  # for the others, which take their place when they die
 
 
 class ClusterView(msgspec.Struct, frozen=True):
     """What a node sees at one look."""
 
-    asked_s: float  # when the first query was sent, by this process's clock
+    asked_s: float  # before the leases were read, by this process's clock
     leases: Sequence[Lease]
     moves: Mapping[int, int]  # slot -> its next owner, as somebody wants it
     owners: Mapping[int, int]  # slot -> its owner
     served: Collection[int]  # slots that this node serves
+    present: Collection[bytes] = ()  # homes of the processes that are connected
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -52,22 +55,34 @@ class ControlPlane:
         """With `spread_after_s` None the slots of dead nodes wait for their node."""
         self.node_id = node_id
         self._spreads = spread_after_s is not None
-        self._alive = LeaseWatch(lease_s, monotonic)
-        self._dead = LeaseWatch(lease_s + (spread_after_s or 0), monotonic)
+        after_s, gone_s = spread_after_s or 0, lease_s * GONE_PART
+        self._alive = LeaseWatch(lease_s, monotonic, gone_s)
+        self._dead = LeaseWatch(lease_s + after_s, monotonic, gone_s + after_s)
+        self._is_watcher = True
+        self._read_s: float | None = None
 
     def reset(self) -> None:
         """Forget what was seen: PostgreSQL was away, so nodes could not renew their leases."""
         self._alive.reset()
         self._dead.reset()
+        self._read_s = None
+
+    def needs_leases(self, now_s: float, moves: Collection[int]) -> bool:
+        """Whether to read the leases now. If all nodes always did, rows would grow with n²."""
+        if self._is_watcher or moves or self._read_s is None:
+            return True
+        return now_s - self._read_s >= RARELY_S
 
     def decide(self, view: ClusterView) -> Decision:
         """Return what to do, given what was read now."""
         leases = list(view.leases)
-        over = self._alive.over(leases, NO_HOME, view.asked_s)
-        dead = self._dead.over(leases, NO_HOME, view.asked_s)
+        self._read_s = view.asked_s
+        over = self._alive.over(leases, NO_HOME, view.asked_s, view.present)
+        dead = self._dead.over(leases, NO_HOME, view.asked_s, view.present)
         alive = frozenset(
             each.node_id for each in leases if each not in over and not each.is_recovery
         )
+        self._is_watcher = self.node_id in sorted(alive | {self.node_id})[:WATCHERS]
         to_this = {slot: to for slot, to in view.moves.items() if to == self.node_id}
         return Decision(
             alive,

@@ -62,7 +62,8 @@ class SharedCommitter:
     ) -> None:
         """Start the thread; the process has begun this epoch of the node."""
         self.node_id, self.epoch = node_id, epoch
-        self.lease_ends_s = monotonic() + lease_s
+        self._renewed_s = monotonic()
+        self.lease_ends_s = self._renewed_s + lease_s
         self.keeps_lease = False  # at the end: this process starts as the node again
         self._released_as = leases.RELEASED
         self._scheduler = scheduler
@@ -299,6 +300,7 @@ class SharedCommitter:
                 if not (may_pass(error) or is_full(error)):
                     self._report(error)
                     return
+                self._shorten_lease()
                 if self._lease_connection is not None:
                     self._lease_connection.terminate()
                     self._lease_connection = None
@@ -309,12 +311,18 @@ class SharedCommitter:
                 async with asyncio.timeout(self._lease_s / RENEWALS):
                     await self._more.wait()
 
+    def _shorten_lease(self) -> None:
+        """Let the lease end when others may see that this process is not connected."""
+        renewed_s = self._renewed_s
+        self.lease_ends_s = min(self.lease_ends_s, renewed_s + self._lease_s * leases.GONE_PART)
+
     async def _renew(self, began_s: float) -> Connection:
         connection = self._lease_connection
         if connection is None or connection.is_closed():
             connection = self._lease_connection = await connect(self._url)
         if not await leases.renew(connection, self.node_id, self.epoch):
             raise Fenced(f"node {self.node_id} was taken over in epoch {self.epoch}")
+        self._renewed_s = began_s
         self.lease_ends_s = began_s + self._lease_s
         return connection
 

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from trilogue.log.errors import LogError
 from trilogue.meta import slot_loads, slot_moves
-from trilogue.meta.leases import Lease, read_leases
+from trilogue.meta.leases import Lease, read_leases, read_presence
 from trilogue.meta.postgres_connection import Connection, connect, may_pass
 from trilogue.node.background.helper import Helper, HelperDiedError
 from trilogue.node.background.helper_process import JobFailedError
@@ -60,6 +60,9 @@ class SlotWatch:
         self._recovery: asyncio.Task[None] | None = None
         self._connection: Connection | None = None
         self._prepared: dict[int, int] = {}  # moves to this node that it has flushed for
+        self._read_s = 0.0
+        self._leases: list[Lease] = []
+        self._present: frozenset[bytes] = frozenset()
 
     async def run(self) -> None:
         """Look again and again, until the node is to start again."""
@@ -102,9 +105,17 @@ class SlotWatch:
         self._node.hand_over.follow(ownership)
         asked_s = time.monotonic()
         moves = await slot_moves.read_moves(connection)
-        leases = await read_leases(connection)
+        if self._plane.needs_leases(asked_s, moves):
+            self._present = await read_presence(connection)
+            self._leases = await read_leases(connection)
+            self._read_s = asked_s
         view = ClusterView(
-            asked_s, leases, moves, ownership.slot_owners(), ownership.served_slots()
+            self._read_s,
+            self._leases,
+            moves,
+            ownership.slot_owners(),
+            ownership.served_slots(),
+            self._present,
         )
         decision = self._plane.decide(view)
         self._alive = decision.alive

@@ -17,7 +17,14 @@ from typing import Final
 from msgspec.structs import replace
 
 from trilogue.log.directory import CLUSTER_FILE
-from trilogue.meta.leases import Lease, LeaseWatch, read_leases
+from trilogue.meta.leases import (
+    GONE_PART,
+    Lease,
+    LeaseWatch,
+    presence_name,
+    read_leases,
+    read_presence,
+)
 from trilogue.meta.postgres_connection import Connection, connect, may_pass
 from trilogue.node.cluster.folder import decode_home
 from trilogue.node.errors import StartError
@@ -27,6 +34,7 @@ log = logging.getLogger(__name__)
 
 LOOKS: Final = 8  # in the time of a lease
 RECONNECT_S: Final = 0.5
+PRESENCE_S: Final = 0.25  # between looks at the connection of this process
 
 
 async def wait_for_lease(place: NodePlace, data: Path, stop: asyncio.Event) -> NodePlace | None:
@@ -38,7 +46,7 @@ async def wait_for_lease(place: NodePlace, data: Path, stop: asyncio.Event) -> N
     assert cluster is not None
     shared = cluster.shared
     assert shared is not None
-    watch = LeaseWatch(shared.lease_s, time.monotonic)
+    watch = LeaseWatch(shared.lease_s, time.monotonic, shared.lease_s * GONE_PART)
     home = read_home(data)
     connection: Connection | None = None
     is_waiting = False
@@ -47,6 +55,7 @@ async def wait_for_lease(place: NodePlace, data: Path, stop: asyncio.Event) -> N
             try:
                 connection = connection or await connect(cluster.url)
                 asked_s = time.monotonic()
+                present = await read_presence(connection)
                 leases = await read_leases(connection)
             except Exception as error:
                 if not is_waiting or not may_pass(error):
@@ -55,7 +64,7 @@ async def wait_for_lease(place: NodePlace, data: Path, stop: asyncio.Event) -> N
                 connection = None
                 await _pause(stop, RECONNECT_S)
                 continue
-            found = choose_lease(place, leases, watch.over(leases, home, asked_s))
+            found = choose_lease(place, leases, watch.over(leases, home, asked_s, present))
             if found is not None:
                 taken = replace(shared, after_epoch=found.epoch, after_renewals=found.renewals)
                 return replace(place, node_id=found.node_id, cluster=replace(cluster, shared=taken))
@@ -69,6 +78,27 @@ async def wait_for_lease(place: NodePlace, data: Path, stop: asyncio.Event) -> N
         if connection is not None:
             with contextlib.suppress(Exception):
                 await connection.close(timeout=1.0)
+
+
+async def keep_presence(url: str, data: Path) -> None:
+    """Hold a connection with the name of this directory until the process ends.
+
+    It outlasts the starts of a node within the process, so that its end means that the process has
+    ended, or is cut off from PostgreSQL.
+    """
+    name = presence_name(read_home(data))
+    connection: Connection | None = None
+    try:
+        while True:
+            if connection is None or connection.is_closed():
+                try:
+                    connection = await connect(url, name)
+                except Exception as error:  # noqa: BLE001 - a hint: the lease counts without it
+                    log.debug("presence.not_connected", extra={"reason": repr(error)})
+            await asyncio.sleep(PRESENCE_S)
+    finally:
+        if connection is not None:
+            connection.terminate()
 
 
 def choose_lease(place: NodePlace, leases: list[Lease], over: list[Lease]) -> Lease | None:

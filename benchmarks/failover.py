@@ -1,0 +1,175 @@
+"""How long the partitions of a node are away after its kill, and after its drain.
+
+    python -m benchmarks.failover [--rounds 3] [--lease 3s] [--spread-after 3s]
+
+Three nodes with `ack=shared` over a PostgreSQL server of its own, and objects in a folder. A
+producer of librdkafka sends to each partition, one message at a time; a pause is the longest time
+between two acknowledgements of a partition. Prints one JSON object: seconds, sorted, of all
+partitions (a third of them were with the node that was killed or drained; each round is one
+cluster), and the log events of the last round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from confluent_kafka import Producer
+from tests.node.cluster.shared_cluster import SharedCluster
+from tests.node.supervisor.test_nodes import QUIET, create
+from tests.postgres import PostgresServer, require_postgres
+from tests.server import Server, run_trilogue
+
+SIZE = 3
+PARTITIONS = 6
+TOPIC = "failover"
+BEFORE_S = 3.0
+LIMIT_S = 120.0
+PHASES = ("slots.", "node.again", "lease.", "storage.opened")
+
+
+class PartitionSender(threading.Thread):
+    """Sends to a partition, one message at a time, and notes when each was acknowledged."""
+
+    def __init__(self, servers: str, partition: int) -> None:
+        super().__init__(daemon=True)
+        self.acked_s: list[float] = []
+        self.stopped = threading.Event()
+        self._partition = partition
+        self._producer = Producer(
+            {
+                "bootstrap.servers": servers,
+                "linger.ms": 0,
+                "enable.idempotence": True,
+                "retry.backoff.ms": 50,
+                "reconnect.backoff.max.ms": 200,
+                **QUIET,
+            }
+        )
+
+    def run(self) -> None:
+        """Send until `stopped`."""
+        while not self.stopped.is_set():
+            self._producer.produce(
+                TOPIC, b"x", partition=self._partition, on_delivery=self._delivered
+            )
+            self._producer.flush(LIMIT_S)
+            self.stopped.wait(0.02)
+
+    def _delivered(self, error: object, _message: object) -> None:
+        if error is None:
+            self.acked_s.append(time.monotonic())
+
+    def has_acked_after(self, moment_s: float) -> bool:
+        """Whether something was acknowledged after a moment."""
+        return bool(self.acked_s) and self.acked_s[-1] > moment_s
+
+    def pause_s(self, since_s: float) -> float:
+        """Return the longest time between two acknowledgements that ends after a moment."""
+        acked_s = list(self.acked_s)
+        pairs = itertools.pairwise(acked_s)
+        return max((later - former for former, later in pairs if later > since_s), default=LIMIT_S)
+
+
+def owners(cluster: SharedCluster) -> set[int]:
+    """Return the nodes that own slots."""
+    rows = cluster.postgres.run("SELECT DISTINCT node_id FROM trilogue.slots", cluster.url)
+    return {int(row[0]) for row in rows}
+
+
+def wait_until_moved(cluster: SharedCluster, node_id: int, senders: list[PartitionSender]) -> None:
+    """Return when a node has no slots, and each partition has been written to since."""
+    end_s = time.monotonic() + LIMIT_S
+    while node_id in owners(cluster) and time.monotonic() < end_s:
+        time.sleep(0.1)
+    time.sleep(2.0)  # the nodes that get slots start again
+    moment_s = time.monotonic()
+    while not all(each.has_acked_after(moment_s) for each in senders):
+        if time.monotonic() > end_s:
+            raise TimeoutError(f"a partition is not served again within {LIMIT_S} s")
+        time.sleep(0.1)
+
+
+def play(cluster: SharedCluster, nodes: list[Server], what: str) -> list[float]:
+    """Kill or drain the last node; return the pauses of all partitions."""
+    create(nodes[0], TOPIC, PARTITIONS)
+    servers = ",".join(node.kafka for node in nodes)
+    senders = [PartitionSender(servers, each) for each in range(PARTITIONS)]
+    for each in senders:
+        each.start()
+    while not all(each.acked_s for each in senders):
+        time.sleep(0.05)
+    time.sleep(BEFORE_S)
+    began_s = time.monotonic()
+    if what == "kill":
+        nodes[-1].kill9()
+    else:
+        done = run_trilogue("nodes", "drain", str(SIZE), "--cluster", cluster.url, timeout=LIMIT_S)
+        if done.returncode:
+            raise RuntimeError(done.stderr)
+    wait_until_moved(cluster, SIZE, senders)
+    for each in senders:
+        each.stopped.set()
+    for each in senders:
+        each.join()
+    return sorted(round(each.pause_s(began_s), 2) for each in senders)
+
+
+def phases(nodes: list[Server]) -> list[str]:
+    """Return the lines of all nodes that tell of slots, starts and leases."""
+    lines = [line for node in nodes for line in node.output.splitlines()]
+    return [line for line in lines if any(each in line for each in PHASES)]
+
+
+def main() -> None:
+    """Play the rounds, and print the pauses."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--lease", default="3s")
+    parser.add_argument("--spread-after", default="3s")
+    parser.add_argument("--of", choices=("kill", "drain"), action="append")
+    given = parser.parse_args()
+    found: dict[str, list[list[float]]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        home.chmod(0o755)
+        (home / "postgres").mkdir()
+        postgres = PostgresServer(require_postgres(), home / "postgres")
+        postgres.initialize()
+        postgres.start()
+        try:
+            for number in range(given.rounds):
+                for what in given.of or ("kill", "drain"):
+                    place = home / f"{what}-{number}"
+                    place.mkdir()
+                    cluster = SharedCluster(place, postgres, SIZE)
+                    settings = {
+                        "cluster__lease": given.lease,
+                        "cluster__spread_after": given.spread_after,
+                    }
+                    try:
+                        nodes = [
+                            cluster.launch(each, f"node-{each}", **settings)
+                            for each in range(1, SIZE + 1)
+                        ]
+                        for node in nodes:
+                            node.wait_ready(LIMIT_S)
+                        found.setdefault(what, []).append(play(cluster, nodes, what))
+                        events = phases(nodes)
+                    except BaseException:
+                        print(*(node.output for node in nodes), sep="\n")
+                        raise
+                    finally:
+                        cluster.kill_all()
+        finally:
+            postgres.stop()
+    print(json.dumps({"pauses_s": found, "events": events}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
