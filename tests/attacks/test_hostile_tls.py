@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.attacks.node import AttackedNode, Report, attack
-from tests.security.openssl_peer import (
+from tests.attacks.openssl_peer import (
     KEY_UPDATE_NOT_REQUESTED,
     KEY_UPDATE_REQUESTED,
     OpenSslPeer,

@@ -16,12 +16,12 @@ from typing import Any, ClassVar
 import pytest
 import uvloop
 
-from tests.security.certificates import Authority
-from tests.security.openssl_peer import (
+from tests.attacks.openssl_peer import (
     KEY_UPDATE_NOT_REQUESTED,
     KEY_UPDATE_REQUESTED,
     OpenSslPeer,
 )
+from tests.security.certificates import Authority
 from tests.waiting import wait_on_loop
 from trilogue.gateway.frame_dispatcher import IterationBudget
 from trilogue.gateway.tls import TlsContexts, TlsFiles
