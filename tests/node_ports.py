@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 import socket
 from contextlib import ExitStack
+
+from tools.servers.probe import PORTS
 
 from trilogue.node.supervisor.node_settings import PORTS_APART
 
@@ -36,16 +40,15 @@ class NodePorts:
 
 
 def find_node_ports(nodes: int, *names: str) -> NodePorts:
-    """Return ports that are free now."""
+    """Return ports that are free now, below those that the kernel gives to connections.
+
+    They are bound without SO_REUSEADDR: with it also a port could be bound that a `ReservedPort` of
+    another test holds.
+    """
     for _ in range(TRIES):
-        try:
-            with ExitStack() as stack:
-                reserved = stack.enter_context(socket.create_server((HOST, 0)))
-                first: int = reserved.getsockname()[1]
-                found = NodePorts(names, first, nodes)
-                for port in found.all[1:]:
-                    stack.enter_context(socket.create_server((HOST, port)))
-        except (OSError, OverflowError):
-            continue
-        return found
+        found = NodePorts(names, random.SystemRandom().randrange(*PORTS), nodes)
+        with contextlib.suppress(OSError), ExitStack() as stack:
+            for port in found.all:
+                stack.enter_context(contextlib.closing(socket.socket())).bind((HOST, port))
+            return found
     raise OSError(f"no {nodes * len(names)} ports are free")
