@@ -29,9 +29,9 @@ from trilogue.gateway.frame_dispatcher import IterationBudget
 
 log = logging.getLogger(__name__)
 
-# Through a BIO at a time, which keeps the largest size that it had: 4 KiB, and more once a
+# Through a BIO at a time, which keeps the largest size that it had: 1 KiB, and more once a
 # connection has carried more in both directions.
-FIRST_PIECE_BYTES: Final = 4 << 10
+FIRST_PIECE_BYTES: Final = 1 << 10
 PIECE_BYTES: Final = 16 << 10
 PIECE_AFTER_BYTES: Final = 64 << 10
 LARGE_PIECE_BYTES: Final = 64 << 10  # a fifth less CPU for each byte
@@ -41,7 +41,7 @@ LARGE_MAX: Final = 256  # connections of a node with large pieces: 200 KiB each
 RECEIVED_BYTES: Final = LARGE_PIECE_BYTES  # of the buffer that all connections use in turn
 # What a peer may send beyond the data that it sends: a record that is not whole yet has 16.3 KiB. A
 # record of data may be padded (RFC 8446, 5.4).
-CONTROL_BYTES_MAX: Final = 32 << 10
+CONTROL_BYTES_MAX: Final = 18 << 10
 PADDING_BYTES: Final = 4 << 10
 UNREAD_ANSWERS_BYTES_MAX: Final = 16 << 10
 
