@@ -162,7 +162,7 @@ def test_silent_peers_block_no_client_and_are_disconnected(node):
             peer = socket.create_connection(node.doors["https"].split(":"), 10)
             stack.enter_context(peer)
         assert node.get(common_name="ops").status_code == 200
-    wait_until(lambda: node.node._tls.handshakes.waiting == 0, "the end of the handshakes")
+    wait_until(lambda: node.node.tls.handshakes.waiting == 0, "the end of the handshakes")
     assert node.node.http.connections == 0
 
 
