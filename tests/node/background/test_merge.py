@@ -13,6 +13,7 @@ import pytest
 
 from tests.node.test_background import append, make_topic, scenario
 from tests.waiting import wait_on_loop
+from trilogue.gateway.http.metrics import Metric
 from trilogue.log.errors import DiskFull
 from trilogue.log.jobs.merge_plan import FIRST_LEVEL_DUE, FIRST_LEVEL_LAST, FIRST_LEVEL_MAX, Plan
 from trilogue.log.partition_log import SegmentSlice
@@ -467,7 +468,8 @@ def test_metrics_contain_the_write_amplification(tmp_path):
         found = {
             (each.name, *labels.values()): value
             for each in NodeMetrics(node).gather()
-            for labels, value in getattr(each, "samples", ())
+            if isinstance(each, Metric)
+            for labels, value in each.samples
         }
 
         written = node.flusher.counts.written_bytes + merges(node).written_bytes
