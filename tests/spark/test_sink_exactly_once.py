@@ -17,6 +17,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
+from tools.servers.probe import free_port
 
 from tests.server import Server, start_server
 from tests.sharing import report, seed_of_the_run
@@ -203,13 +204,13 @@ def test_a_batch_with_a_version_is_written_once(spark, server):
 
 def test_a_stream_through_kills_of_the_server_repeats_and_loses_nothing(spark, tmp_path):
     """Micro-batches go on while the server is killed; a query that fails is started again."""
-    server = start_server(tmp_path / "data")
+    address = {"kafka": f"127.0.0.1:{free_port()}"}
+    server = start_server(tmp_path / "data", listen=address)
     source, target = make_topic(server, 2), make_topic(server, 2)
     produce(server, source, numbered(1_200))
     rows = stream(
         spark, server, subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger=300
     )
-    address = {"kafka": server.kafka}
 
     def start() -> StreamingQuery:
         writer = stream_writer(rows, server, tmp_path, topic=target)
@@ -252,8 +253,8 @@ def test_a_stream_through_twenty_kills_repeats_and_loses_nothing(tmp_path, reque
     A driver that has ended starts again from its checkpoint. Counted by sequence numbers.
     """
     require("java", found=find_java(tmp_path / "java"))
-    server = start_server(tmp_path / "data")
-    address = {"kafka": server.kafka}
+    address = {"kafka": f"127.0.0.1:{free_port()}"}
+    server = start_server(tmp_path / "data", listen=address)
     source, target = make_topic(server, 2), make_topic(server, 2)
     command = [sys.executable, "-m", "tests.spark.driver", server.kafka, source, target, tmp_path]
     seed = seed_of_the_run(request.config)

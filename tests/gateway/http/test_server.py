@@ -137,11 +137,10 @@ def test_probes_follow_the_state(path, well, state):
     ("cause", "reason"),
     [
         ({"state": "suspended"}, "the lease of this node is over"),
-        ({"missing_segments": ["1.segment", "2.segment"]}, "1.segment, 2.segment"),
         ({"disk_full": "the disk is full: 0 bytes are free"}, "the disk is full"),
     ],
 )
-def test_a_node_that_cannot_serve_all_names_the_reason_and_stays_alive(cause, reason):
+def test_a_node_that_should_get_no_clients_names_the_reason_and_stays_alive(cause, reason):
     def look():
         return msgspec.structs.replace(health(), **cause)
 

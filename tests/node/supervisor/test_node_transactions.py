@@ -21,8 +21,8 @@ from tests.node.supervisor.test_nodes import (
     pids_of_nodes,
     produce,
 )
-from tests.server import Server, ServerDiedError, run_trilogue, start_server
-from tests.waiting import wait_until
+from tests.node_ports import find_node_ports
+from tests.server import Server, run_trilogue, start_server
 from trilogue.client.kafka.sync import KafkaClient
 
 PARTITIONS = 6
@@ -32,7 +32,9 @@ TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    with start_server(tmp_path / "data", listen=LISTEN, nodes=2) as started:
+    ports = find_node_ports(3, "kafka")  # tests start again with three
+    listen = {**LISTEN, **ports.listen}
+    with start_server(tmp_path / "data", listen=listen, nodes=2) as started:
         create(started, "in", PARTITIONS)
         create(started, "out", PARTITIONS)
         yield started
@@ -149,28 +151,13 @@ def test_open_transactions_go_on_when_slots_move(server: Server):
     for producer in producers[1:]:
         begin(producer, b"second")
     assert server.stop() == 0
-    again = start_at(server.kafka, server.data)
+    listen = {**LISTEN, "kafka": server.doors["kafka"]}
+    again = start_server(server.data, listen=listen, nodes=3)
     for producer in producers[1:]:
         producer.commit_transaction(WAIT_S)
     count = PARTITIONS * (len(IDS) - 1)
     assert committed(again) == (count + ended * PARTITIONS) * [b"first"] + count * [b"second"]
     assert again.stop() == 0
-
-
-def start_at(address: str, data: Path) -> Server:
-    """Start three nodes from this address on; another test may have one of their ports."""
-
-    def start() -> Server | None:
-        try:
-            return start_server(data, listen={**LISTEN, "kafka": address}, nodes=3)
-        except ServerDiedError as problem:
-            if "Address already in use" not in str(problem):
-                raise
-            return None
-
-    started = wait_until(start, timeout_s=WAIT_S)
-    assert started is not None
-    return started
 
 
 def end_one_with_positions(producer: Producer) -> bool:

@@ -2,8 +2,8 @@
 
     /healthz   the state; 200 while the node serves
     /livez     200 unless the node has failed: an orchestrator starts it again then
-    /readyz    200 while the node serves all that it has: a load balancer sends clients then; with
-               503 comes the reason, such as a full disk or a segment that is lost
+    /readyz    200 while a load balancer should send clients; with 503 comes the reason, such as a
+               full disk. A segment that is lost is none: all other messages are served
     /metrics   names of topics and readers only for principals that may describe the cluster
 
 All are read-only and contain no messages. A node of a cluster whose lease is over is suspended: it
@@ -32,7 +32,6 @@ from trilogue.gateway.steps import next_step
 
 IS_PUBLIC = "trilogue.is_public"  # in the scope of a request that needed no login
 LEASE_OVER = "the lease of this node is over: another node may serve"
-SEGMENTS_NAMED = 3
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 State = Literal["starting", "serving", "suspended", "draining", "failed"]
@@ -55,8 +54,6 @@ class Health(msgspec.Struct, frozen=True):
             return LEASE_OVER
         if self.state != "serving":
             return f"the node is {self.state}"
-        if self.missing_segments:
-            return f"segments are missing: {', '.join(self.missing_segments[:SEGMENTS_NAMED])}"
         return self.disk_full
 
 
