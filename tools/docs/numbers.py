@@ -121,16 +121,16 @@ FIGURES = (
 
 
 def figures(results: Path = RESULTS) -> str:
-    """The few rows of the README, from the newest run beside Kafka."""
+    """The few rows of the README, from the newest run beside Kafka that has all of them."""
     names = {name for name, *_ in FIGURES}
-    runs = [
-        (result, {row["name"]: row["median"] for row in rows})
-        for _, result, rows in newest_runs(results, KAFKA)
-        if names & {row["name"] for row in rows}
-    ]
-    if not runs:
+    runs = (
+        (result, {row["name"]: row["median"] for row in result["rows"] if is_beside(KAFKA, row)})
+        for _, result in _newest_first(results)
+    )
+    found = next(((result, rows) for result, rows in runs if names <= rows.keys()), None)
+    if found is None:
         return NONE
-    result, by_name = runs[0]
+    result, by_name = found
     columns = (KAFKA, KAFKA_DEFAULT, TRILOGUE)
     lines = [
         (
@@ -138,7 +138,6 @@ def figures(results: Path = RESULTS) -> str:
             *(_number(by_name[name].get(each, {}).get(key)) for each in columns),
         )
         for name, label, key, unit in FIGURES
-        if name in by_name
     ]
     head = ("", "Kafka with fsync", "Kafka default", "Trilogue (fsync)")
     return f"{table(head, lines)}\n\n{_conditions(result, KAFKA)}"
@@ -150,19 +149,24 @@ def _number(value: float | None) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
 
 
-def newest_runs(results: Path, peer: str) -> list[tuple[Path, Result, list[Result]]]:
-    """The runs beside a server, the newest first, each with the rows that no newer one has.
-
-    By date, not by name; files of other questions and rows that were given up are passed over.
-    """
+def _newest_first(results: Path) -> list[tuple[Path, Result]]:
+    """All results, by date and not by name; files of other questions are passed over."""
     files = []
     for path in results.glob("*.json"):
         result = json.loads(path.read_text())
         if isinstance(result, dict) and isinstance(result.get("rows"), list):
             files.append((result["date"], path.name, path, result))
+    return [each[2:] for each in sorted(files, key=lambda each: each[:2], reverse=True)]
+
+
+def newest_runs(results: Path, peer: str) -> list[tuple[Path, Result, list[Result]]]:
+    """The runs beside a server, the newest first, each with the rows that no newer one has.
+
+    Rows that were given up are passed over.
+    """
     runs = []
     left = set(NAMES[peer])
-    for *_, path, result in sorted(files, key=lambda each: each[:2], reverse=True):
+    for path, result in _newest_first(results):
         rows = [row for row in result["rows"] if row["name"] in left and is_beside(peer, row)]
         if any(peer in row["median"] for row in rows):
             runs.append((path, result, rows))
