@@ -24,6 +24,7 @@ from tests.node.cluster.shared_cluster import SharedCluster
 from tests.node.supervisor.test_nodes import QUIET, create
 from tests.postgres import PostgresServer, require_postgres
 from tests.server import Server, run_trilogue
+from tests.waiting import wait_until
 
 SIZE = 3
 PARTITIONS = 6
@@ -84,15 +85,19 @@ def owners(cluster: SharedCluster) -> set[int]:
 
 def wait_until_moved(cluster: SharedCluster, node_id: int, senders: list[PartitionSender]) -> None:
     """Return when a node has no slots, and each partition has been written to since."""
-    end_s = time.monotonic() + LIMIT_S
-    while node_id in owners(cluster) and time.monotonic() < end_s:
-        time.sleep(0.1)
+    wait_until(lambda: node_id not in owners(cluster), "owners of slots", LIMIT_S, every=0.1)
     time.sleep(2.0)  # the nodes that get slots start again
-    moment_s = time.monotonic()
-    while not all(each.has_acked_after(moment_s) for each in senders):
-        if time.monotonic() > end_s:
-            raise TimeoutError(f"a partition is not served again within {LIMIT_S} s")
-        time.sleep(0.1)
+    wait_until_served(senders, time.monotonic())
+
+
+def wait_until_served(senders: list[PartitionSender], moment_s: float) -> None:
+    """Return when each partition has been written to after a moment."""
+    wait_until(
+        lambda: all(each.has_acked_after(moment_s) for each in senders),
+        "acknowledgements of each partition",
+        LIMIT_S,
+        every=0.05,
+    )
 
 
 def play(cluster: SharedCluster, nodes: list[Server], what: str) -> list[float]:
@@ -102,8 +107,7 @@ def play(cluster: SharedCluster, nodes: list[Server], what: str) -> list[float]:
     senders = [PartitionSender(servers, each) for each in range(PARTITIONS)]
     for each in senders:
         each.start()
-    while not all(each.acked_s for each in senders):
-        time.sleep(0.05)
+    wait_until_served(senders, 0.0)
     time.sleep(BEFORE_S)
     began_s = time.monotonic()
     if what == "kill":

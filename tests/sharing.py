@@ -175,6 +175,11 @@ def is_rare(item: pytest.Item) -> bool:
     )
 
 
+def has_tests_of(place: str, listed: tuple[str, ...]) -> bool:
+    """Whether a list has a file, the folder of it, or a test in it."""
+    return place.startswith(listed) or any(each.startswith(place) for each in listed)
+
+
 def is_left_out(config: pytest.Config, path: Path) -> bool:
     """Whether a whole run would import this file for nothing, since it runs none of its tests.
 
@@ -185,10 +190,9 @@ def is_left_out(config: pytest.Config, path: Path) -> bool:
     place = path.relative_to(config.rootpath).as_posix()
     named = config.getoption("markexpr")
     if not named:
-        has_quick = place.startswith(QUICK) or any(each.startswith(place) for each in QUICK)
-        return place.startswith(FULL) and not has_quick
-    has_full = place.startswith(FULL) or any(each.startswith(place) for each in FULL)
-    return named == "full" and not has_full and not MAY_MARK.search(path.read_text())
+        return place.startswith(FULL) and not has_tests_of(place, QUICK)
+    has_full = has_tests_of(place, FULL) or MAY_MARK.search(path.read_text())
+    return named == "full" and not has_full
 
 
 def put_in_order(config: pytest.Config, items: list[pytest.Item]) -> None:

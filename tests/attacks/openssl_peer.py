@@ -8,9 +8,8 @@ import functools
 import socket
 from pathlib import Path
 
-import pytest
-
 from tests.crash.hostile import dial
+from tests.tools import require
 
 KEY_UPDATE_NOT_REQUESTED, KEY_UPDATE_REQUESTED = 0, 1  # SSL_KEY_UPDATE_…
 TLS_1_2 = 0x0303
@@ -21,10 +20,9 @@ WAIT_S = 60.0
 
 @functools.cache
 def load_openssl() -> ctypes.CDLL:
-    """Return libssl; a machine without it skips the test."""
+    """Return libssl, which the test needs."""
     name = ctypes.util.find_library("ssl")
-    if name is None:
-        pytest.skip("no libssl")
+    require("libssl", found=name)
     library = ctypes.CDLL(name)
     pointer, number = ctypes.c_void_p, ctypes.c_int
     for function, result, arguments in (

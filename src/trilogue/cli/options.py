@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn, Required, TypedDict, Unpack
 
 import typer
 
@@ -119,7 +119,34 @@ TestSecondsOption = Annotated[
 ]
 
 
-def settings_from(
+class SettingFlags(TypedDict, total=False):
+    """The options of a command that are settings, or name their sources."""
+
+    data: Required[Path | None]
+    config: Path | None
+    listen: list[str] | None
+    advertise: list[str] | None
+    assignments: list[str] | None
+    ready_file: Path | None
+    insecure: bool
+    salvage: bool
+    nodes: str | None
+    cluster: str | None
+    node: int | None
+    is_complete: bool
+
+
+def settings_from(**given: Unpack[SettingFlags]) -> Settings:
+    """Read all sources of settings; after an error exit with code 2 and one line."""
+    from trilogue.node.settings.table import SettingsError
+
+    try:
+        return read_settings(**given)
+    except SettingsError as error:
+        exit_with_error(str(error), USAGE_ERROR)
+
+
+def read_settings(
     *,
     data: Path | None,
     config: Path | None = None,
@@ -133,43 +160,6 @@ def settings_from(
     cluster: str | None = None,
     node: int | None = None,
     is_complete: bool = True,
-) -> Settings:
-    """Read all sources of settings; after an error exit with code 2 and one line."""
-    from trilogue.node.settings.table import SettingsError
-
-    try:
-        return read_settings(
-            data=data,
-            config=config,
-            listen=listen,
-            advertise=advertise,
-            assignments=assignments,
-            ready_file=ready_file,
-            insecure=insecure,
-            salvage=salvage,
-            nodes=nodes,
-            cluster=cluster,
-            node=node,
-            is_complete=is_complete,
-        )
-    except SettingsError as error:
-        exit_with_error(str(error), USAGE_ERROR)
-
-
-def read_settings(
-    *,
-    data: Path | None,
-    config: Path | None,
-    listen: list[str] | None,
-    advertise: list[str] | None,
-    assignments: list[str] | None,
-    ready_file: Path | None,
-    insecure: bool,
-    salvage: bool,
-    nodes: str | None,
-    cluster: str | None,
-    node: int | None,
-    is_complete: bool,
 ) -> Settings:
     """Read all sources of settings; SettingsError."""
     from trilogue.node.settings.sources import CONFIG_VARIABLE, listener_flag, load_settings

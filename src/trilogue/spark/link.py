@@ -24,7 +24,7 @@ from trilogue.client.kafka.producer.batch_writer import BatchWriter
 from trilogue.client.kafka.security import Security
 from trilogue.client.retry import retry
 from trilogue.spark.errors import OptionError
-from trilogue.spark.offsets import Ids, Offsets, Partition
+from trilogue.spark.offsets import Ids, Offsets, Partition, select_assigned
 from trilogue.spark.read_options import ReadOptions
 from trilogue.spark.write_options import WriteOptions
 from trilogue.wire.kafka.codec.schema import table
@@ -109,25 +109,15 @@ class Link:
         return self.run(self._partitions(options))
 
     async def _partitions(self, options: ReadOptions) -> list[Partition]:
-        if options.assign is not None:
-            await self.cluster.refresh(options.assign, needed_leaders=())
-            assigned = {
-                (topic, one) for topic, numbers in options.assign.items() for one in numbers
-            }
-            for topic, number in sorted(assigned):
-                if number not in self.cluster.topics[topic].epochs:
-                    raise OptionError(
-                        f"option 'assign' names {topic}-{number}, which does not exist"
-                    )
-            return sorted(assigned)
-        topics = list(options.topics)
+        topics = list(options.topics if options.assign is None else options.assign)
         if options.pattern is not None:
             names = await self.cluster.topic_names()
             topics = [name for name in names if re.fullmatch(options.pattern, name)]
         await self.cluster.refresh(topics, needed_leaders=())
-        return sorted(
+        there = sorted(
             (topic, number) for topic in topics for number in self.cluster.topics[topic].epochs
         )
+        return there if options.assign is None else select_assigned(options.assign, there)
 
     def ids(self, partitions: Iterable[Partition]) -> Ids:
         """Return the ids of the topics of `partitions`, if the server sends ids."""

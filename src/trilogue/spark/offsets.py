@@ -23,6 +23,18 @@ Ids = dict[str, str]
 _ID = "id"
 
 
+def select_assigned(
+    assign: Mapping[str, Iterable[int]], there: Iterable[Partition]
+) -> list[Partition]:
+    """Return the partitions that option `assign` names; OptionError for one that is not there."""
+    known = set(there)
+    assigned = sorted((topic, number) for topic, numbers in assign.items() for number in numbers)
+    for topic, number in assigned:
+        if (topic, number) not in known:
+            raise OptionError(f"option 'assign' names {topic}-{number}, which does not exist")
+    return assigned
+
+
 class Range(NamedTuple):
     """Offsets [start, end) of one partition, read by one task."""
 

@@ -47,12 +47,8 @@ def trace_produced(
                 )
             )
 
-    def committed(problem: BaseException | None) -> None:
-        if problem is None:
-            tracer.record(batches)
-
     if batches:
-        call.gateway.journal.on_commit(committed)
+        tracer.record_committed(call.gateway.journal, batches)
 
 
 def trace_fetched(

@@ -45,9 +45,5 @@ def send_traced(connection: PulsarConnection, _command: None, frame: memoryview)
         client=producer.name,
     )
 
-    def committed(problem: BaseException | None) -> None:
-        if problem is None:
-            tracer.record([batch])
-
-    connection.gateway.journal.on_commit(committed)
+    tracer.record_committed(connection.gateway.journal, [batch])
     return True

@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import msgspec
 
@@ -25,6 +25,9 @@ from trilogue.entry.entry import EntryError, Format
 from trilogue.entry.kafka.record_batch import iter_records
 from trilogue.entry.pulsar.pulsar_entry import build_entry
 from trilogue.gateway.stream import Buffer
+
+if TYPE_CHECKING:
+    from trilogue.log.journal.journal import Journal
 
 log = logging.getLogger(__name__)
 
@@ -112,6 +115,15 @@ class MessageTracer:
                 self._queue.put_nowait(each)
             except queue.Full:
                 self.dropped += 1
+
+    def record_committed(self, journal: Journal, batches: Sequence[TracedBatch]) -> None:
+        """Record batches that were appended when they are durable; none if they never are."""
+
+        def committed(problem: BaseException | None) -> None:
+            if problem is None:
+                self.record(batches)
+
+        journal.on_commit(committed)
 
     def record_delivery(  # noqa: PLR0917 - a batch
         self,

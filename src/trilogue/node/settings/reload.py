@@ -54,10 +54,8 @@ class LiveNode(Protocol):
 
 async def reload_settings(node: LiveNode, read: Callable[[], Settings]) -> None:
     """Read all sources again, apply what may change, and log a line."""
-    try:
-        wanted = await asyncio.to_thread(read)
-    except (SettingsError, StartError) as error:
-        log.error("settings.not_read", extra={"problem": str(error)})  # noqa: TRY400
+    wanted = await asyncio.to_thread(read_sources, read)
+    if wanted is None:
         return
     settings, applied = keep_fixed(node.settings, wanted)
     for key in applied:
@@ -68,6 +66,15 @@ async def reload_settings(node: LiveNode, read: Callable[[], Settings]) -> None:
     if node.tls is not None:
         node.tls.reload()
     log_reload(applied, list_fixed(settings, wanted))
+
+
+def read_sources(read: Callable[[], Settings]) -> Settings | None:
+    """Read all sources again; after an error in one of them log a line and return None."""
+    try:
+        return read()
+    except (SettingsError, StartError) as error:
+        log.error("settings.not_read", extra={"problem": str(error)})  # noqa: TRY400
+        return None
 
 
 def log_reload(applied: list[str], fixed: list[str]) -> None:

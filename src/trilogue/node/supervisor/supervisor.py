@@ -41,8 +41,8 @@ from trilogue.node.process import (
     ready_file,
     run,
 )
-from trilogue.node.settings.reload import keep_fixed, list_fixed, log_reload
-from trilogue.node.settings.table import ALL_LISTENERS, Settings, SettingsError
+from trilogue.node.settings.reload import keep_fixed, list_fixed, log_reload, read_sources
+from trilogue.node.settings.table import ALL_LISTENERS, Settings
 from trilogue.node.storage import NodePlace, start_errors
 from trilogue.node.supervisor.control import ControlRequest, ControlSocket
 from trilogue.node.supervisor.node_process import NodeLink, NodeProcess
@@ -282,12 +282,8 @@ class Supervisor:
 
     def _reload(self) -> None:
         """Read the settings again, for this process and nodes that start; those that serve too."""
-        if self.read_settings is None:
-            return
-        try:
-            wanted = self.read_settings()
-        except (SettingsError, StartError) as error:
-            log.error("settings.not_read", extra={"problem": str(error)})  # noqa: TRY400
+        wanted = None if self.read_settings is None else read_sources(self.read_settings)
+        if wanted is None:
             return
         self._settings, applied = keep_fixed(self._settings, wanted)
         for node_id, own in self._own.items():

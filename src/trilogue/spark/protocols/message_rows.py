@@ -6,7 +6,7 @@ that a topic has the same rows by each protocol.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trilogue.entry.arrow import arrow_schema
@@ -16,6 +16,9 @@ from trilogue.entry.message import Message
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from trilogue.spark.offsets import Range
+    from trilogue.spark.protocols.client_loop import ClientLoop
 
 ROWS_PER_BATCH = 8_192
 MICROSECONDS = 1_000
@@ -29,6 +32,30 @@ class PlacedMessage(NamedTuple):
 
     offset: int | None
     message: Message
+
+
+def read_rows(
+    link: ClientLoop[Any],
+    found: AsyncGenerator[list[PlacedMessage]],
+    where: Range,
+    columns: Sequence[str],
+) -> Iterator[pa.RecordBatch]:
+    """Yield batches of the messages that a generator of the client's loop gives, and end it."""
+    rows: list[PlacedMessage] = []
+    try:
+        while (some := link.run(_next(found))) is not None:
+            rows += some
+            if len(rows) >= ROWS_PER_BATCH:
+                yield build_rows(where.topic, where.partition, rows, columns)
+                rows = []
+    finally:
+        link.run(found.aclose())
+    if rows:
+        yield build_rows(where.topic, where.partition, rows, columns)
+
+
+async def _next(found: AsyncGenerator[list[PlacedMessage]]) -> list[PlacedMessage] | None:
+    return await anext(found, None)
 
 
 def build_rows(

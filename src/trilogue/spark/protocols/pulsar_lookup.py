@@ -13,6 +13,7 @@ from trilogue.client.pulsar.consumer.reader import Reader
 from trilogue.client.pulsar.message import EARLIEST, LATEST, MessageId
 from trilogue.client.pulsar.topic_names import full_name, partition_name, without_partition
 from trilogue.spark.errors import OptionError
+from trilogue.spark.offsets import select_assigned
 from trilogue.spark.protocols.client_loop import ClientLoop, client_loop
 from trilogue.spark.protocols.positions import join_position, split_position
 from trilogue.spark.protocols.service_url import ServiceUrl
@@ -75,24 +76,14 @@ class PulsarLookup:
 
     async def _partitions(self, options: ReadOptions) -> list[Partition]:
         client = self._link.client
-        if options.assign is not None:
-            assigned = sorted(
-                (topic, number) for topic, numbers in options.assign.items() for number in numbers
-            )
-            for topic, number in assigned:
-                if number >= max(1, await client.partitions(topic)):
-                    raise OptionError(
-                        f"option 'assign' names {topic}-{number}, which does not exist"
-                    )
-            return assigned
-        topics: Iterable[str] = options.topics
+        topics: Iterable[str] = options.topics if options.assign is None else options.assign
         if options.pattern is not None:
             topics = await self._find_matches(options.pattern)
-        found = []
+        there = []
         for topic in topics:
             count = max(1, await client.partitions(topic))
-            found += [(topic, number) for number in range(count)]
-        return sorted(found)
+            there += [(topic, number) for number in range(count)]
+        return sorted(there) if options.assign is None else select_assigned(options.assign, there)
 
     async def _find_matches(self, pattern: str) -> list[str]:
         """Return the topics that match, of the pattern's namespace or the default one."""

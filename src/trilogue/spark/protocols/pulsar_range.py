@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from typing import TYPE_CHECKING
 
 from trilogue.client.errors import TimedOut
@@ -10,7 +10,7 @@ from trilogue.client.pulsar.consumer.reader import Reader
 from trilogue.client.pulsar.message import Message
 from trilogue.entry.conversion.pulsar_read import neutral_message
 from trilogue.spark.errors import DataLost
-from trilogue.spark.protocols.message_rows import ROWS_PER_BATCH, PlacedMessage, build_rows
+from trilogue.spark.protocols.message_rows import PlacedMessage, read_rows
 from trilogue.spark.protocols.positions import format_position, join_position
 from trilogue.spark.protocols.pulsar_lookup import find_start, open_reader, pulsar_client
 
@@ -28,25 +28,10 @@ QUIET_S = 2.0
 def read_pulsar(
     options: ReadOptions, where: Range, columns: tuple[str, ...]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the messages of the entries in [start, end)."""
+    """Return the messages of the entries in [start, end)."""
     assert options.service is not None
     link = pulsar_client(options.service)
-    found = _read(options, where)
-    rows: list[PlacedMessage] = []
-    try:
-        while (some := link.run(_next(found))) is not None:
-            rows += some
-            if len(rows) >= ROWS_PER_BATCH:
-                yield build_rows(where.topic, where.partition, rows, columns)
-                rows = []
-    finally:
-        link.run(found.aclose())
-    if rows:
-        yield build_rows(where.topic, where.partition, rows, columns)
-
-
-async def _next(found: AsyncIterator[list[PlacedMessage]]) -> list[PlacedMessage] | None:
-    return await anext(found, None)
+    return read_rows(link, _read(options, where), where, columns)
 
 
 async def _read(options: ReadOptions, where: Range) -> AsyncGenerator[list[PlacedMessage]]:

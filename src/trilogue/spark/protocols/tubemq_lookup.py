@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from trilogue.spark.errors import OptionError
+from trilogue.spark.offsets import select_assigned
 from trilogue.spark.protocols.service_url import ServiceUrl
 from trilogue.spark.protocols.tubemq_link import find_offset, number_partitions, tubemq_link
 
@@ -28,15 +29,7 @@ class TubeLookup:
         """Return every partition that the options subscribe to now."""
         topics = options.topics if options.assign is None else sorted(options.assign)
         there = self._link.run(self._find_partitions(topics))
-        if options.assign is None:
-            return there
-        assigned = sorted(
-            (topic, number) for topic, numbers in options.assign.items() for number in numbers
-        )
-        for topic, number in assigned:
-            if (topic, number) not in there:
-                raise OptionError(f"option 'assign' names {topic}-{number}, which does not exist")
-        return assigned
+        return there if options.assign is None else select_assigned(options.assign, there)
 
     async def _find_partitions(self, topics: Iterable[str]) -> list[Partition]:
         async with self._link.client.open_consumer(topics) as consumer:

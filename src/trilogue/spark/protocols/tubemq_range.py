@@ -20,12 +20,7 @@ from trilogue.client.tubemq.partition_state import Batch
 from trilogue.entry.conversion.tubemq import neutral_message
 from trilogue.spark.errors import DataLost
 from trilogue.spark.plan import lost
-from trilogue.spark.protocols.message_rows import (
-    ROWS_PER_BATCH,
-    UNKNOWN_TIME_MS,
-    PlacedMessage,
-    build_rows,
-)
+from trilogue.spark.protocols.message_rows import UNKNOWN_TIME_MS, PlacedMessage, read_rows
 from trilogue.spark.protocols.tubemq_link import find_offset, number_partitions, tubemq_link
 from trilogue.spark.protocols.tubemq_lookup import END
 
@@ -46,25 +41,10 @@ _OFFSET_MASK = (1 << OFFSET_BITS) - 1
 def read_tubemq(
     options: ReadOptions, where: Range, columns: tuple[str, ...]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the messages in [start, end)."""
+    """Return the messages in [start, end)."""
     assert options.service is not None
     link = tubemq_link(options.service)
-    found = _read(options, where)
-    rows: list[PlacedMessage] = []
-    try:
-        while (some := link.run(_next(found))) is not None:
-            rows += some
-            if len(rows) >= ROWS_PER_BATCH:
-                yield build_rows(where.topic, where.partition, rows, columns)
-                rows = []
-    finally:
-        link.run(found.aclose())
-    if rows:
-        yield build_rows(where.topic, where.partition, rows, columns)
-
-
-async def _next(found: AsyncGenerator[list[PlacedMessage]]) -> list[PlacedMessage] | None:
-    return await anext(found, None)
+    return read_rows(link, _read(options, where), where, columns)
 
 
 async def _read(options: ReadOptions, where: Range) -> AsyncGenerator[list[PlacedMessage]]:

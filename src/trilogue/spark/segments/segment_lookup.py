@@ -13,7 +13,7 @@ from trilogue.log.files import OsFileSystem
 from trilogue.log.segments.manifest import ManifestTopic, read_manifest
 from trilogue.log.segments.sealed import SEGMENTS, SealedLog
 from trilogue.spark.errors import OptionError, UnreadableSegments
-from trilogue.spark.offsets import Ids, Offsets, Partition
+from trilogue.spark.offsets import Ids, Offsets, Partition, select_assigned
 from trilogue.spark.read_options import EARLIEST, LATEST, ReadOptions
 from trilogue.spark.segments.entries import first_at_time
 from trilogue.spark.segments.segment_place import SegmentPlace
@@ -32,22 +32,15 @@ class SegmentLookup:
     def partitions(self, options: ReadOptions) -> list[Partition]:
         """Return every partition that the options subscribe to in the newest manifest."""
         topics = find_topics(self._place)
-        if options.assign is not None:
-            for name, numbers in options.assign.items():
-                for number in numbers:
-                    if number not in range(len(self._topic(topics, name).partitions)):
-                        raise OptionError(
-                            f"option 'assign' names {name}-{number}, which does not exist"
-                        )
-            return sorted((name, one) for name, some in options.assign.items() for one in some)
-        names: Iterable[str] = options.topics
+        names: Iterable[str] = options.topics if options.assign is None else options.assign
         if options.pattern is not None:
             names = [name for name in topics if re.fullmatch(options.pattern, name)]
-        return sorted(
+        there = sorted(
             (name, number)
             for name in names
             for number in range(len(self._topic(topics, name).partitions))
         )
+        return there if options.assign is None else select_assigned(options.assign, there)
 
     def ids(self, partitions: Iterable[Partition]) -> Ids:
         """Return the ids of the topics of `partitions`."""
