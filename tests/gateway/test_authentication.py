@@ -12,15 +12,15 @@ from tests.gateway.loop import InlineExecutor, on_loop
 from tests.waiting import wait_on_loop
 from trilogue.broker.access.audit import AuditLog
 from trilogue.broker.access.users import Users, make_user
-from trilogue.broker.errors import AuthenticationFailed
+from trilogue.broker.errors import AuthenticationFailed, TooManyLogins
 from trilogue.gateway import authentication
+from trilogue.gateway.address_turns import AddressTurns, TooManyWaiting
 from trilogue.gateway.authentication import Authenticator
 from trilogue.gateway.failed_logins import (
     FAILURES_MAX,
     FAILURES_PER_S,
     TOO_MANY_FAILURES_OF_USER,
     FailedLogins,
-    PasswordTurns,
 )
 from trilogue.gateway.kafka.security.sasl_login import SaslLogin
 
@@ -29,6 +29,7 @@ HERE, THERE = "192.0.2.1", "192.0.2.2"
 PASSWORD = b"wonder"
 MECHANISM = "SCRAM-SHA-256"
 GUESSES = 300
+PATIENCE_S = 20.0
 
 
 class Logins:
@@ -217,7 +218,7 @@ def change_user(logins: Logins, change: str) -> None:
 
 @on_loop
 async def test_logins_from_one_address_leave_room_for_others(logins: Logins):
-    """Each of another user, so that none has failed often."""
+    """Each of another user, so that none has failed often. Who has no room may try again."""
     most = authentication.WAITING_PER_HOST_MAX
     storm = [
         asyncio.create_task(logins.plain(f"user-{number}", b"guess", "192.0.2.9"))
@@ -228,15 +229,19 @@ async def test_logins_from_one_address_leave_room_for_others(logins: Logins):
     found = [str(each) for each in await asyncio.gather(*storm, return_exceptions=True)]
 
     assert login.principal.name == "bob"
-    assert found.count("too many logins at once") == most
-    assert not logins.authenticator._waiting
+    assert found.count("too many logins at once") == most - authentication.POOL_THREADS
+    assert not logins.authenticator._under_way
 
 
 class Checks:
     """Checks that wait for one thread, which this has; then those that had it, in order."""
 
     def __init__(self, waiting_max: int = 100) -> None:
-        self.turns = PasswordTurns(1, waiting_max)
+        self.now_s = 0.0
+        self.turns = AddressTurns(
+            1, waiting_max=waiting_max, patience_s=PATIENCE_S, monotonic=lambda: self.now_s
+        )
+        self.first = self.turns.request("first")
         self.started: list[str] = []
         self.dropped: list[str] = []
         self.tasks: list[asyncio.Task[None]] = []
@@ -248,8 +253,8 @@ class Checks:
         return self.tasks[-1]
 
     async def check(self, host: str) -> None:
-        async with self.turns.turn(host) as has_turn:
-            (self.started if has_turn else self.dropped).append(host)
+        async with self.turns.hold(self.turns.request(host)) as has_place:
+            (self.started if has_place else self.dropped).append(host)
 
     async def finish(self) -> None:
         await asyncio.gather(*self.tasks, return_exceptions=True)
@@ -259,7 +264,7 @@ class Checks:
 @on_loop
 async def test_addresses_take_turns():
     checks = Checks()
-    async with checks.turns.turn("first"):
+    async with checks.turns.hold(checks.first):
         await checks.begin("a", 5)
         await checks.begin("b", 2)
         await checks.begin("c")
@@ -271,12 +276,13 @@ async def test_addresses_take_turns():
 @on_loop
 async def test_a_full_queue_has_room_for_an_address_with_less():
     checks = Checks(waiting_max=4)
-    async with checks.turns.turn("first"):
+    async with checks.turns.hold(checks.first):
         await checks.begin("a", 4)
-        assert not checks.turns.has_room("a")
-        assert checks.turns.has_room("b")
+        with pytest.raises(TooManyWaiting):
+            checks.turns.request("a")
         await checks.begin("b", 2)
-        assert not checks.turns.has_room("b")
+        with pytest.raises(TooManyWaiting):
+            checks.turns.request("b")
     await checks.finish()
 
     assert checks.dropped == ["a", "a"]
@@ -284,9 +290,37 @@ async def test_a_full_queue_has_room_for_an_address_with_less():
 
 
 @on_loop
+async def test_a_turn_that_comes_too_late_is_passed_over():
+    """Its client has given up."""
+    checks = Checks()
+    async with checks.turns.hold(checks.first):
+        await checks.begin("a", 2)
+        checks.now_s = PATIENCE_S + 1
+        await checks.begin("b")
+    await checks.finish()
+
+    assert (checks.dropped, checks.started) == (["a", "a"], ["b"])
+
+
+@on_loop
+async def test_a_login_that_was_not_checked_may_be_tried_again(
+    logins: Logins, monkeypatch: pytest.MonkeyPatch
+):
+    """The error of those without room is another one than that of a wrong password."""
+    turns = AddressTurns(1, waiting_of_address_max=0)
+    monkeypatch.setattr(logins.authenticator, "_turns", turns)
+    async with turns.hold(turns.request(HERE)):
+        with pytest.raises(TooManyLogins):
+            await logins.plain("alice", PASSWORD)
+    assert logins.lines[-1]["reason"] == authentication.TOO_MANY_AT_ONCE
+
+    assert (await logins.plain("alice", PASSWORD)).principal.name == "alice"
+
+
+@on_loop
 async def test_checks_that_are_cancelled_pass_their_turn_on():
     checks = Checks()
-    async with checks.turns.turn("first"):
+    async with checks.turns.hold(checks.first):
         waiting = await checks.begin("a")
         with_turn = await checks.begin("b")
         await checks.begin("c")
@@ -315,4 +349,4 @@ async def test_two_addresses_cannot_take_all_places(monkeypatch: pytest.MonkeyPa
     assert login.principal.name == "bob"
     assert checked <= 12
     assert found.count(authentication.TOO_MANY_AT_ONCE) >= most - authentication.POOL_THREADS
-    assert not logins.authenticator._waiting
+    assert not logins.authenticator._under_way

@@ -6,6 +6,8 @@ import json
 import socket
 import struct
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import httpx
 import pytest
@@ -15,13 +17,17 @@ from confluent_kafka.admin import AdminClient
 from tests.gateway.pulsar.rig import frame_of
 from tests.security.live_node import LiveNode
 from tests.security.test_kafka_logins import frame, receive, text
+from tests.waiting import wait_until
 from trilogue.broker.access.users import make_user
+from trilogue.gateway.address_turns import AddressTurns
+from trilogue.gateway.authentication import TOO_MANY_AT_ONCE
 from trilogue.gateway.failed_logins import (
     FAILURES_MAX,
     FAILURES_PER_S,
     TOO_MANY_FAILURES_OF_USER,
     key_of_user,
 )
+from trilogue.wire.pulsar.pulsar_pb2 import BaseCommand, ServerError
 
 pulsar = pytest.importorskip("pulsar")
 
@@ -45,8 +51,7 @@ def node(tmp_path_factory):
 
 
 def connect_all(address: str) -> list[socket.socket]:
-    host, _, port = address.rpartition(":")
-    return [socket.create_connection((host, int(port)), timeout=60) for _ in range(GUESSES)]
+    return [open_peer(address) for _ in range(GUESSES)]
 
 
 def kafka_client(node, user, mechanism="PLAIN"):
@@ -149,3 +154,90 @@ def test_a_user_with_many_failures_is_refused_at_every_listener(node):
 
     failures._counts.clear()  # as time does
     assert kafka_client(node, "carol", "SCRAM-SHA-512").list_topics(timeout=20).topics
+
+
+@contextmanager
+def without_room(node):
+    """No login has room to wait for a check of its password, until the block ends."""
+    authenticator = node.node.access.authenticator
+    usual = authenticator._turns
+
+    async def replace(turns):
+        authenticator._turns = turns
+
+    full = AddressTurns(0, waiting_of_address_max=0)
+    authenticator._remembered.clear()
+    node.run(replace(full))
+    try:
+        yield
+    finally:
+        node.run(replace(usual))
+
+
+def list_topics(node, user):
+    assert kafka_client(node, user).list_topics(timeout=60).topics
+
+
+def send(node, user):
+    client = pulsar.Client(
+        f"pulsar://{node.doors['pulsar']}",
+        authentication=pulsar.AuthenticationBasic(user, PASSWORD),
+        operation_timeout_seconds=60,
+        logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
+    )
+    client.create_producer("orders-partition-0").send(b"x")
+    client.close()
+
+
+@pytest.mark.parametrize("use", [list_topics, send])
+def test_a_client_whose_password_had_to_wait_too_long_tries_again(node, use):
+    """As those of many users behind one address, which log in at once."""
+    before = reasons(node, "bob")[TOO_MANY_AT_ONCE]
+    with ThreadPoolExecutor(1) as pool:
+        with without_room(node):
+            used = pool.submit(use, node, "bob")
+            wait_until(lambda: reasons(node, "bob")[TOO_MANY_AT_ONCE] > before, "a refusal", 60)
+        used.result(60)
+
+
+def test_a_password_without_room_is_not_called_wrong(node):
+    """Java's clients give up after an error of authentication, and come back after these."""
+    token = f"\0bob\0{PASSWORD}".encode()
+    request = frame(17, 1, text("PLAIN")) + frame(36, 1, struct.pack(">i", len(token)) + token)
+    connect = frame_of(
+        "connect",
+        client_version="test",
+        protocol_version=21,
+        auth_method_name="basic",
+        auth_data=f"bob:{PASSWORD}".encode(),
+    )
+    with without_room(node):
+        kafka, broker = (open_peer(node.doors[each]) for each in ("kafka-sasl", "pulsar"))
+        with kafka, broker:
+            kafka.sendall(request)
+            receive(kafka)  # of the handshake
+            assert kafka.recv(1) == b"", "the connection is closed"
+            broker.sendall(connect)
+            error = read_command(broker).error
+    assert (error.error, error.message) == (ServerError.ServiceNotReady, TOO_MANY_AT_ONCE)
+
+
+def open_peer(address: str) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    return socket.create_connection((host, int(port)), timeout=60)
+
+
+def read_command(peer: socket.socket) -> BaseCommand:
+    """Read one command without a payload."""
+    size = struct.unpack(">II", peer.recv(8, socket.MSG_WAITALL))[1]
+    command = BaseCommand()
+    command.ParseFromString(peer.recv(size, socket.MSG_WAITALL))
+    return command
+
+
+def test_a_request_over_http_whose_password_has_no_room_may_be_sent_again(node):
+    overview = f"http://{node.doors['http']}/admin/v2/clusters"
+    with without_room(node):
+        refused = httpx.get(overview, auth=("bob", PASSWORD))
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+    assert httpx.get(overview, auth=("bob", PASSWORD)).status_code == 200

@@ -167,7 +167,8 @@ def _logins(cut: str) -> Iterator[Bound]:
                 cut)  # fmt: skip
     yield Bound("logins by password that wait for a thread",
                 f"{WAITING_LOGINS_MAX}, {WAITING_PER_HOST_MAX} from one address; these take turns",
-                "is refused, the last of the address with most first")  # fmt: skip
+                "is not checked, the last of the address with most first: clients are told to try "
+                "again")  # fmt: skip
 
 
 def _memory() -> Iterator[Bound]:

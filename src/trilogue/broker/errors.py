@@ -131,6 +131,10 @@ class AuthenticationFailed(BrokerError):
     """The client is not authenticated: no credentials, wrong ones, or expired ones."""
 
 
+class TooManyLogins(AuthenticationFailed):
+    """So many logins wait for a check that this one was not checked: a retry may succeed."""
+
+
 class AccessDenied(BrokerError):
     """The authorizer denied the operation."""
 

@@ -1,8 +1,9 @@
 """The codecs of Kafka's record batches, each with a hard limit on the decompressed size.
 
-A decompression bomb costs its reader at most the limit: the output buffer starts at a multiple of
-the compressed size and grows at most to the limit, and a declared size is allocated only after a
-check that the compressed bytes can expand to it.
+A decompression bomb costs its reader at most the limit: the output buffer is a multiple of the
+compressed size, and where that does not suffice a mapping as large as the limit, of which only what
+is written takes memory. A declared size is allocated only after a check that the compressed bytes
+can expand to it.
 
 The broker writes what every client can read: Java reads snappy only in xerial's framing
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from struct import Struct
 from typing import Final
 
@@ -35,6 +37,7 @@ _LZ4_HEADER: Final = bytes.fromhex("04224d18 60 40 82")  # version 1, independen
 _LZ4_BLOCK: Final = 64 * 1024
 _LZ4_RAW: Final = 0x80000000
 _FIRST_OUTPUT: Final = 64 * 1024
+_MAPPED_FROM: Final = 1024 * 1024  # bytes of an output; the heap of a thread would keep them
 _SIZE: Final = Struct(">i")
 _LZ4_SIZE: Final = Struct("<I")
 
@@ -79,14 +82,22 @@ def decompress(codec: int, data: Buffer, limit: int) -> Buffer:
     raise UnsupportedCompression(f"codec {codec} does not exist")
 
 
-def _decompress_gzip(data: Buffer, limit: int) -> bytes:
+def _allocate(size: int) -> memoryview:
+    """Return memory for an output; what is large goes back to the system with its last view."""
+    if size < _MAPPED_FROM:
+        return memoryview(bytearray(size))
+    return memoryview(mmap(-1, size, MAP_PRIVATE | MAP_ANONYMOUS))
+
+
+def _decompress_gzip(data: Buffer, limit: int) -> Buffer:
     unpacker = zlib.decompressobj(_GZIP_WINDOW)
     try:
-        out = unpacker.decompress(data, limit + 1)
+        out: Buffer = unpacker.decompress(data, min(limit + 1, _MAPPED_FROM))
+        if len(out) == _MAPPED_FROM <= limit:
+            out = _decompress_rest(unpacker, out, limit)
     except zlib.error as error:
         raise CorruptEntry(f"gzip: {error}") from error
     if len(out) > limit:
-        del out  # or it lives as long as the error
         raise EntryTooLarge(f"gzip: more than the {limit} bytes allowed")
     if not unpacker.eof:
         raise CorruptEntry("gzip: cut")
@@ -95,11 +106,25 @@ def _decompress_gzip(data: Buffer, limit: int) -> bytes:
     return out
 
 
+def _decompress_rest(unpacker: zlib._Decompress, piece: Buffer, limit: int) -> memoryview:
+    """Return the first piece of an output with all that follow."""
+    out, size = _allocate(limit), 0
+    while piece:
+        end = size + len(piece)
+        if end > limit:
+            del out  # or it lives as long as the error
+            raise EntryTooLarge(f"gzip: more than the {limit} bytes allowed")
+        out[size:end] = piece
+        size = end
+        piece = unpacker.decompress(unpacker.unconsumed_tail, _MAPPED_FROM)
+    return out[:size]
+
+
 def _decompress_frame(module: object, data: Buffer, limit: int) -> memoryview:
-    """Decompress LZ4 or zstd frames into a buffer that grows until it fits or is at the limit."""
+    """Decompress LZ4 or zstd frames into a small buffer, or into one as large as the limit."""
     room = min(limit, max(_FIRST_OUTPUT, 4 * len(data)))
     while True:
-        out = bytearray(room)
+        out = _allocate(room)
         try:
             size = module.decompress_into(data, out)  # type: ignore[attr-defined]
         except cramjam.DecompressionError as error:
@@ -108,9 +133,9 @@ def _decompress_frame(module: object, data: Buffer, limit: int) -> memoryview:
                 raise CorruptEntry(f"{error}") from error
             if room >= limit:
                 raise EntryTooLarge(f"more than the {limit} bytes allowed") from error
-            room = min(limit, 4 * room)
+            room = limit
         else:
-            return memoryview(out)[:size]
+            return out[:size]
 
 
 def _compress_lz4(data: Buffer, level: int | None) -> bytes:
@@ -150,7 +175,7 @@ def _decompress_snappy(data: memoryview, limit: int) -> memoryview:
         total += _snappy_size(block)
         if total > limit:
             raise EntryTooLarge(f"snappy: more than the {limit} bytes allowed")
-    out = memoryview(bytearray(total))
+    out = _allocate(total)
     pos = 0
     for block in _snappy_blocks(data):
         size = _snappy_size(block)

@@ -3,8 +3,10 @@
 A session ends when its user is changed or deleted, and when its delegation token is removed.
 
 A password costs 50 ms of CPU: it is checked in a pool of `POOL_THREADS` threads with a bounded
-queue, in which addresses take turns. A correct one is remembered by a digest with a key of this
-process, so that clients that send it with every request (HTTP, many connections) pay once.
+queue, in which addresses take turns. What the queue has no room for, or what has waited longer than
+clients do, is refused unchecked with `TooManyLogins`, so that the client tries again. A correct one
+is remembered by a digest with a key of this process, so that clients that send it with every
+request (HTTP, many connections) pay once.
 Whatever fails is one line of the audit log and `AuthenticationFailed`; its text does not tell an
 unknown user from a wrong password.
 A user's logins from an address are refused without a check after many failures (failed_logins.py),
@@ -38,17 +40,18 @@ from trilogue.broker.access.passwords import (
 from trilogue.broker.access.scram import FAILED, ScramExchange, ScramVerifier
 from trilogue.broker.access.tokens import TokenValidator
 from trilogue.broker.access.users import User, Users
-from trilogue.broker.errors import AuthenticationFailed
+from trilogue.broker.errors import AuthenticationFailed, TooManyLogins
+from trilogue.gateway.address_turns import AddressTurns, TooManyWaiting, Turn
 from trilogue.gateway.failed_logins import (
     TOO_MANY_FAILURES_OF_USER,
     FailedLogins,
-    PasswordTurns,
     key_of_user,
 )
 
 POOL_THREADS = 2
-WAITING_MAX = 200  # logins by password that wait for a thread
-WAITING_PER_HOST_MAX = 100  # of them from one address
+WAITING_MAX = 1_000  # logins by password that wait for a thread
+WAITING_PER_HOST_MAX = 500  # of them from one address
+WAITED_MAX_S = 20.0  # clients wait for 30 s
 TOO_MANY_AT_ONCE = "too many logins at once"
 REMEMBERED_MAX = 10_000
 KEY_BYTES = 32
@@ -101,9 +104,13 @@ class Authenticator:
         self._remembered: OrderedDict[bytes, int] = OrderedDict()
         self._failures = FailedLogins()
         self._under_way: Counter[str] = Counter()  # checks, by the key of a user's failures
-        self._waiting: Counter[str] = Counter()  # the same, by address
         self._checks: dict[tuple[str, bytes], asyncio.Task[tuple[User | None, str]]] = {}
-        self._turns = PasswordTurns(POOL_THREADS, WAITING_MAX)
+        self._turns = AddressTurns(
+            POOL_THREADS,
+            waiting_max=WAITING_MAX,
+            waiting_of_address_max=WAITING_PER_HOST_MAX,
+            patience_s=WAITED_MAX_S,
+        )
         self._pool: ThreadPoolExecutor | None = None
         self._sessions: dict[str, dict[Session, None]] = {}
         self._token_sessions: dict[str, dict[Session, None]] = {}  # by delegation token
@@ -131,7 +138,7 @@ class Authenticator:
     async def verify_password(
         self, user: str, password: bytes, *, protocol: str, host: str, method: str = "password"
     ) -> Login:
-        """Return the login of a user by password; raises AuthenticationFailed."""
+        """Return the login of a user by password; raises AuthenticationFailed, TooManyLogins."""
         recalled = self.recall_password(user, password, method=method)
         if recalled is not None:
             return recalled
@@ -143,11 +150,13 @@ class Authenticator:
             key = key_of_user(user, host)
             if self._failures.is_full(key, self._under_way[key]):
                 raise self._failed(user, protocol, host, method, TOO_MANY_FAILURES_OF_USER)
-            if self._waiting[host] >= WAITING_PER_HOST_MAX or not self._turns.has_room(host):
-                raise self._failed(user, protocol, host, method, TOO_MANY_AT_ONCE)
+            try:
+                turn = self._turns.request(host)
+            except TooManyWaiting:
+                reason = TOO_MANY_AT_ONCE
+                raise self._failed(user, protocol, host, method, reason) from None
             self._under_way[key] += 1
-            self._waiting[host] += 1
-            work = self._check_password(user, password, digest, host)
+            work = self._check_password(user, password, digest, host, turn)
             check = self._checks[host, digest] = asyncio.create_task(work)
         found, reason = await asyncio.shield(check)
         if found is None or not self._is_current(found):  # it may have changed since the check
@@ -289,21 +298,20 @@ class Authenticator:
         return hmac.digest(self._key, f"{len(user)}:{user}:".encode() + password, "sha256")
 
     async def _check_password(
-        self, user: str, password: bytes, digest: bytes, host: str
+        self, user: str, password: bytes, digest: bytes, host: str, turn: Turn
     ) -> tuple[User | None, str]:
         """Return the user whose password is right, or count a failure, and the reason."""
         key = key_of_user(user, host)
         found = self.users.find(user)
         try:
-            async with self._turns.turn(host) as has_turn:
-                if not has_turn:
+            async with self._turns.hold(turn) as has_place:
+                if not has_place:
                     return None, TOO_MANY_AT_ONCE
                 is_right = await self._check_in_pool(found, password)
         finally:
-            for counts, one in ((self._under_way, key), (self._waiting, host)):
-                counts[one] -= 1
-                if not counts[one]:
-                    del counts[one]
+            self._under_way[key] -= 1
+            if not self._under_way[key]:
+                del self._under_way[key]
             del self._checks[host, digest]
         if not is_right or found is None or not self._is_current(found):
             self._failures.count(key)
@@ -330,7 +338,8 @@ class Authenticator:
         self, user: str, protocol: str, host: str, method: str, reason: str
     ) -> AuthenticationFailed:
         self.audit.login_failed(user, protocol, host, method=method, reason=reason)
-        return AuthenticationFailed(reason)
+        kind = TooManyLogins if reason == TOO_MANY_AT_ONCE else AuthenticationFailed
+        return kind(reason)
 
 
 def _is_token_login(extensions: Mapping[str, str]) -> bool:

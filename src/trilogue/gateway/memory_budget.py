@@ -33,7 +33,7 @@ from trilogue.gateway.frame_dispatcher import IterationBudget
 
 MIB: Final = 1 << 20
 UNSENT_BYTES_MAX: Final = 256 * MIB
-RECEIVED_BYTES_MAX: Final = 256 * MIB
+RECEIVED_BYTES_MAX: Final = 160 * MIB
 FREE_SHARE: Final = 0.75  # of a budget; the rest is for small requests
 SMALL_BYTES: Final = 2 * MIB
 ADDRESS_SHARE: Final = 0.5  # of a budget that one address may hold while others wait

@@ -37,6 +37,7 @@ from trilogue.broker.errors import (
     ConcurrentChange,
     InUse,
     NotServed,
+    TooManyLogins,
     UnknownUser,
 )
 from trilogue.gateway.access_administration import AccessAdministration
@@ -56,6 +57,7 @@ STATUS: dict[type[BrokerError], int] = {
     ConcurrentChange: 409,
     NotServed: 405,
     AuthenticationFailed: 403,
+    TooManyLogins: 503,
 }
 T = TypeVar("T")
 

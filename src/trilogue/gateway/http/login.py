@@ -40,7 +40,7 @@ from trilogue.broker.access.authorizer import (
     Principal,
 )
 from trilogue.broker.access.client_access import ClientAccess
-from trilogue.broker.errors import AuthenticationFailed
+from trilogue.broker.errors import AuthenticationFailed, TooManyLogins
 from trilogue.gateway.authentication import Authenticator, Login
 from trilogue.gateway.failed_logins import (
     TOO_MANY_FAILURES,
@@ -81,7 +81,7 @@ class HttpLogin:
         self._failures = FailedLogins()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request, or answer 401, 403, 421 or 429."""
+        """Serve a request, or answer 401, 403, 421, 429 or 503."""
         if scope["type"] not in REQUESTS or scope["path"] in HEALTH_PATHS:
             await self._app(scope, receive, send)
             return
@@ -154,6 +154,8 @@ class HttpLogin:
             raise self._authenticator.login_failed(
                 "", protocol=PROTOCOL, host=host, method=scheme[:20], reason="not basic, not bearer"
             )
+        except TooManyLogins as problem:
+            raise HttpError(503, str(problem)) from None
         except AuthenticationFailed as problem:
             self._failures.count(host)
             too_many = str(problem) == TOO_MANY_FAILURES_OF_USER
@@ -212,6 +214,6 @@ def _refusal(problem: HttpError) -> Response:
     if problem.status == 401:
         for challenge in CHALLENGES:
             response.headers.append("www-authenticate", challenge)
-    if problem.status == 429:
+    if problem.status in {429, 503}:
         response.headers["retry-after"] = "1"
     return response

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine
@@ -38,6 +39,7 @@ from trilogue.broker.promise import Promise
 from trilogue.broker.quotas.topic_rates import ROOM_MAX, SubscriptionLimiter
 from trilogue.broker.topics.partition import Partition
 from trilogue.broker.topics.topic import Topic
+from trilogue.gateway.address_turns import AddressTurns
 from trilogue.gateway.dependencies import GatewayDependencies, ProtocolGateway
 from trilogue.gateway.kafka.fetch.sessions import FetchSessionCache
 from trilogue.gateway.kafka.metadata.encoded_topics import EncodedTopics
@@ -54,6 +56,8 @@ log = logging.getLogger(__name__)
 MIB = 1 << 20
 BYTES_MAX = (1 << 31) - 1
 R = TypeVar("R")
+# Of batches, each with up to 32 MiB decompressed: the other threads are for readers.
+VALIDATIONS_AT_ONCE = min(4, max(2, (os.cpu_count() or 1) // 2))
 
 
 class KafkaSettings(msgspec.Struct, frozen=True):
@@ -103,6 +107,7 @@ class GatewayContext(ProtocolGateway):
         self.cpu_s = time.thread_time  # CPU time of the event loop's thread
         self.requests: Counter[int] = Counter()
         self.encoded_topics = EncodedTopics()
+        self.validations = AddressTurns(VALIDATIONS_AT_ONCE)
         self.fetch_sessions = FetchSessionCache(
             sessions_max=settings.fetch_sessions_max, bytes_max=settings.fetch_sessions_bytes_max
         )

@@ -120,6 +120,7 @@ CODES: dict[type[BaseException], ErrorCode] = {
     broker.IncompatibleSchema: ErrorCode.INVALID_REQUEST,
     broker.UnknownSchema: ErrorCode.RESOURCE_NOT_FOUND,
     broker.AuthenticationFailed: ErrorCode.SASL_AUTHENTICATION_FAILED,
+    broker.TooManyLogins: ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     # meta
     # a concurrent change won: the client retries
     meta.PreconditionFailed: ErrorCode.REQUEST_TIMED_OUT,

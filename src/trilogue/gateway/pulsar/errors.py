@@ -61,6 +61,7 @@ CODES: dict[type[BaseException], ServerError] = {
     broker.BacklogHold: ServerError.ProducerBlockedQuotaExceededError,
     broker.AccessDenied: ServerError.AuthorizationError,
     broker.AuthenticationFailed: ServerError.AuthenticationError,
+    broker.TooManyLogins: ServerError.ServiceNotReady,
     # appending and reading
     broker.InvalidRecord: ServerError.MetadataError,
     broker.CorruptRecord: ServerError.ChecksumError,

@@ -57,6 +57,7 @@ CODES: dict[type[BaseException], TubeCode] = {
     broker.BacklogExceeded: TubeCode.FORBIDDEN,
     broker.BacklogHold: TubeCode.SERVICE_UNAVAILABLE,
     broker.AuthenticationFailed: TubeCode.CERTIFICATE_FAILURE,
+    broker.TooManyLogins: TubeCode.SERVICE_UNAVAILABLE,
     broker.AccessDenied: TubeCode.CERTIFICATE_FAILURE,
     # appending and reading
     broker.InvalidRecord: TubeCode.BAD_REQUEST,

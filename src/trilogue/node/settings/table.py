@@ -451,9 +451,10 @@ TABLE: tuple[Setting, ...] = (
     Setting(
         "connections.received-memory",
         Kind.SIZE,
-        "256MiB",
+        "160MiB",
         "How much memory may be held by requests that have been received in part, beyond 1 MiB "
-        "for each connection. A connection whose request is larger waits while there is none; "
+        "for each connection, and by batches that are decompressed to be validated. A connection "
+        "whose request is larger waits while there is none; "
         "then clients that do not complete theirs are disconnected.",
         minimum=1 << 20,
     ),

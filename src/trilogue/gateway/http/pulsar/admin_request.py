@@ -86,6 +86,7 @@ STATUS: dict[type[BrokerError], int] = {
     broker_errors.ConcurrentTransactions: 409,
     broker_errors.AccessDenied: 403,
     broker_errors.AuthenticationFailed: 401,
+    broker_errors.TooManyLogins: 503,
     broker_errors.DiskFull: 503,
     broker_errors.TooManyPositions: 412,
     broker_errors.MetadataTooLarge: 412,

@@ -47,7 +47,7 @@ from trilogue.broker.transactions.coordinator import ProducerIdentity, Transacti
 from trilogue.entry.entry import CODEC_MASK, TRANSACTIONAL, Codec, EntryError
 from trilogue.entry.header import CODEC_AT, HEADER_SIZE, MAGIC, MAGIC_AT
 from trilogue.entry.kafka.message_set_conversion import is_message_set
-from trilogue.entry.kafka.record_batch import check_produced
+from trilogue.entry.kafka.record_batch import DECOMPRESSED_LIMIT, check_produced
 from trilogue.gateway.kafka.context import (
     DurableResponse,
     GatewayContext,
@@ -405,8 +405,8 @@ async def _finish(
     """Validate the deferred batches in the executor, append them, wait for the commit."""
     gateway, stream = call.gateway, call.session.stream
     size = sum(len(each.records) for each in context.deferred)
-    with WorkMemory(stream.memory.received, stream.peer[0], size):
-        await _append_deferred(gateway, context)
+    with WorkMemory(stream.memory.received, stream.peer[0], size) as memory:
+        await _append_deferred(gateway, context, memory)
     if acks == NO_RESPONSE:
         _close_on_error(response)
         return BufferedReply([])
@@ -417,11 +417,17 @@ async def _finish(
     return response
 
 
-async def _append_deferred(gateway: GatewayContext, context: ProduceContext) -> None:
+async def _append_deferred(
+    gateway: GatewayContext, context: ProduceContext, memory: WorkMemory
+) -> None:
+    size = memory.size_bytes
     for parts in _split_for_executor(context.deferred):
-        outcomes = await gateway.loop.run_in_executor(
-            gateway.executor, _validate_deferred, context, parts
-        )
+        async with gateway.validations.hold(gateway.validations.request(memory.address)):
+            memory.resize(size + DECOMPRESSED_LIMIT)
+            outcomes = await gateway.loop.run_in_executor(
+                gateway.executor, _validate_deferred, context, parts
+            )
+            memory.resize(size)
         for (partition, records, _, answer), outcome in zip(parts, outcomes, strict=True):
             if isinstance(outcome, BrokerError):
                 _refuse(answer, outcome, context.version)

@@ -5,7 +5,9 @@ inside SaslAuthenticate, whose response has the reason. Authenticate: v1 the lif
 
 On a listener without SASL both answer 34, as a real one does. A mechanism that is not enabled is 33
 with those that are, then the connection closes. A failed login is answered with 58 after a moment,
-then the connection closes; its text does not tell an unknown user from a wrong password.
+then the connection closes; its text does not tell an unknown user from a wrong password. A password
+that was not checked, because too many wait, closes the connection without an answer: a client tries
+again then, and gives up after 58.
 """
 
 from __future__ import annotations
@@ -14,9 +16,10 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, cast
 
-from trilogue.broker.errors import AuthenticationFailed
+from trilogue.broker.errors import AuthenticationFailed, TooManyLogins
 from trilogue.gateway.kafka.context import RequestContext
 from trilogue.gateway.kafka.security.sasl_login import FAILURE_DELAY_S, LoginConnection, SaslLogin
+from trilogue.gateway.stream import Close
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.security.sasl import (
     SaslAuthenticateRequest,
@@ -70,6 +73,8 @@ async def _authenticate(
 ) -> SaslAuthenticateResponse:
     try:
         answer = await login.answer(token)
+    except TooManyLogins:
+        raise Close("connection.too_many_logins") from None
     except AuthenticationFailed as problem:
         await asyncio.sleep(FAILURE_DELAY_S)
         connection.drain()
