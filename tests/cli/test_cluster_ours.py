@@ -74,6 +74,18 @@ def test_a_verb_loads_little(server: Server, words: tuple[str, ...]):
     assert [name for name in names if name.startswith(HEAVY)] == []
 
 
+def test_messages_to_a_partition_that_the_topic_lacks_are_counted_as_not_sent(shell: Shell):
+    line = json.dumps({"value": "x", "partition": 7})
+
+    assert (
+        shell.refused("produce", "verbs", "--value", "x", "--partition", "7")
+        == "trilogue: verbs has the partitions 0 to 0, not 7\n"
+    )
+    assert shell.refused("produce", "verbs", "--json", stdin=f"{line}\n{line}\n").endswith(
+        "trilogue: 2 messages not sent, 0 acknowledged\n"
+    )
+
+
 @pytest.mark.parametrize("words", [("--help",), ("topics", "--help"), ("tpics",)], ids=" ".join)
 def test_help_and_usage_errors_load_neither_rich_nor_a_client(words: tuple[str, ...]):
     program = (

@@ -265,6 +265,20 @@ async def require_topics(cluster: KafkaCluster, wanted: Iterable[str]) -> None:
         await raise_unknown_topic(cluster, name)
 
 
+async def require_partitions(
+    cluster: KafkaCluster, topic: str, numbers: Iterable[int] | None
+) -> list[int]:
+    """Return all partitions of a topic, or the given ones; CommandError for one it has not."""
+    present = await cluster.partitions(topic)
+    if numbers is None:
+        return present
+    wanted = sorted(set(numbers))
+    missing = [number for number in wanted if number not in present]
+    if missing:
+        raise CommandError(f"{topic} has the partitions 0 to {len(present) - 1}, not {missing[0]}")
+    return wanted
+
+
 async def raise_unknown_topic(cluster: KafkaCluster, name: str, more: str = "") -> NoReturn:
     """Raise CommandError for an unknown topic, with similar names or how to create it."""
     meant = suggest_names(name, await cluster.topic_names())

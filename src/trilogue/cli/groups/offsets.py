@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from trilogue.cli.cluster import CommandError, describe_error, require_topics
+from trilogue.cli.cluster import CommandError, describe_error, require_partitions, require_topics
 from trilogue.cli.groups.report import DEAD, admin
 from trilogue.cli.offsets import Position
 from trilogue.cli.options import USAGE_ERROR
 from trilogue.cli.tables import spell_count
-from trilogue.cli.topics.report import partitions_of, resolved, span
+from trilogue.cli.topics.report import resolved, span
 from trilogue.client.kafka.errors import KafkaError
 from trilogue.client.kafka.model import Partition, granted
 
@@ -92,7 +92,7 @@ async def _partitions(cluster: KafkaCluster, topics: Iterable[str]) -> list[Part
     return [
         Partition(name, number)
         for name, numbers in sorted(wanted.items())
-        for number in await partitions_of(cluster, name, numbers)
+        for number in await require_partitions(cluster, name, numbers)
     ]
 
 

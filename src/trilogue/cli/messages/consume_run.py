@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from trilogue.cli.cluster import CommandError
+from trilogue.cli.cluster import CommandError, require_partitions
 from trilogue.cli.messages.consume_format import Form
 from trilogue.cli.messages.progress import Progress
 from trilogue.cli.offsets import LATEST, Position
@@ -156,14 +156,8 @@ class Reading:
         return await self._client.consumer(isolation=self._isolation, reset_to=-2)
 
     async def _partitions(self, numbers: Iterable[int] | None) -> list[Partition]:
-        there = await self._client.cluster.partitions(self._topic)
-        wanted = there if numbers is None else sorted(set(numbers))
-        for number in wanted:
-            if number not in there:
-                raise CommandError(
-                    f"{self._topic} has the partitions 0 to {len(there) - 1}, not {number}"
-                )
-        return [Partition(self._topic, number) for number in wanted]
+        found = await require_partitions(self._client.cluster, self._topic, numbers)
+        return [Partition(self._topic, number) for number in found]
 
     async def _resolved(self, partitions: list[Partition], where: Position) -> Ends:
         """Return the offsets of a position; the end if no message is that late."""

@@ -13,6 +13,7 @@ from trilogue.cli.cluster import (
     ServerOption,
     TimeoutOption,
     parse_pairs,
+    require_partitions,
     require_topics,
     run_with_client,
 )
@@ -111,6 +112,8 @@ def produce(
             await client.admin.create_topic(topic)
         else:
             await require_topics(client.cluster, [topic])
+        if partition is not None:
+            await require_partitions(client.cluster, topic, [partition])
         return await send_all(
             client, topic, lines, partition, acks=ACKS[acks], codec=codec, timeout_s=timeout
         )

@@ -69,6 +69,7 @@ async def send_all(
         await run.send_input()
     finally:
         await producer.flush()
+        await run.wait_until_counted()
         run.print_summary()
     return FAILED if run.failed else 0
 
@@ -98,6 +99,7 @@ class _Run:
         self._lines = lines
         self._partition = partition
         self._progress = Progress("sent", of_bytes=lines.size_bytes)
+        self._deliveries: set[asyncio.Future[BulkDelivery]] = set()
         self.failed = 0
 
     async def send_input(self) -> None:
@@ -138,7 +140,13 @@ class _Run:
             for index in origins:
                 self._fail(chunk.origin(index), error)
             return
+        self._deliveries.add(future)
         future.add_done_callback(lambda done: self._complete(done, chunk, origins))
+
+    async def wait_until_counted(self) -> None:
+        """Wait for the outcome of each chunk: one that fails at once is none of the producer's."""
+        while self._deliveries:
+            await asyncio.wait(self._deliveries)
 
     def _parse(self, chunk: InputChunk) -> Iterator[tuple[int, BulkRecord]]:
         """Yield the messages of a chunk by index; those that are invalid are counted as failed."""
@@ -155,6 +163,7 @@ class _Run:
     def _complete(
         self, done: asyncio.Future[BulkDelivery], chunk: InputChunk, origins: Sequence[int]
     ) -> None:
+        self._deliveries.discard(done)
         delivery = done.result()
         failed = {origins[index]: error for index, error in delivery.failures.items()}
         size = sum(len(chunk.pieces[at]) + 1 for at in origins if at not in failed)

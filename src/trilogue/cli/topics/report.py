@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from trilogue.cli.cluster import FAILED, CommandError, describe_error
+from trilogue.cli.cluster import FAILED, describe_error, require_partitions
 from trilogue.cli.offsets import EARLIEST, LATEST, Position
 from trilogue.cli.tables import Size, print_json, print_table, spell_count
 from trilogue.client.errors import ClientError
@@ -243,25 +243,11 @@ async def created(
     return code
 
 
-async def partitions_of(
-    cluster: KafkaCluster, topic: str, numbers: Iterable[int] | None
-) -> list[int]:
-    """Return all partitions of a topic, or the given ones."""
-    there = await cluster.partitions(topic)
-    if numbers is None:
-        return there
-    wanted = sorted(set(numbers))
-    missing = [number for number in wanted if number not in there]
-    if missing:
-        raise CommandError(f"{topic} has the partitions 0 to {len(there) - 1}, not {missing[0]}")
-    return wanted
-
-
 async def trimming(
     cluster: KafkaCluster, topic: str, where: Position, numbers: Iterable[int] | None
 ) -> dict[int, tuple[int, int]]:
     """Return for each partition its first offset before and after the trim."""
-    partitions = [(topic, number) for number in await partitions_of(cluster, topic, numbers)]
+    partitions = [(topic, number) for number in await require_partitions(cluster, topic, numbers)]
     ends = await span(cluster, partitions)
     found = await resolved(cluster, partitions, where)
     plan: dict[int, tuple[int, int]] = {}
