@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.client.harness import ScriptedServer, in_one_loop, on_its_own_loop
 from trilogue.client.pulsar import PulsarClient
-from trilogue.entry.pulsar.pulsar_batch import build_batch, build_single
+from trilogue.entry.pulsar.pulsar_batch import build_batch, build_section, build_single
 from trilogue.wire.pulsar import pulsar_pb2 as pb
 from trilogue.wire.pulsar.commands import BY_TYPE
 from trilogue.wire.pulsar.errors import ServerError
@@ -267,3 +267,10 @@ def on_broker(
 def in_thread() -> AbstractContextManager[ScriptedPulsar]:
     """A broker on a loop of its own, so that a client that blocks can be tested."""
     return on_its_own_loop(ScriptedPulsar())
+
+
+def chunk(number: int, count: int, payload: bytes, total: int, uuid: str = "u") -> bytes:
+    return build_section(
+        metadata(uuid=uuid, chunk_id=number, num_chunks_from_msg=count, total_chunk_msg_size=total),
+        payload,
+    )

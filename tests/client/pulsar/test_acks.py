@@ -11,6 +11,7 @@ from tests.client.pulsar.scripted import (
     SILENCE,
     ScriptedPulsar,
     batch,
+    chunk,
     metadata,
     on_broker,
     single,
@@ -332,13 +333,6 @@ async def test_redelivery_of_everything_drops_what_waits_and_gives_its_permits_b
     assert flows == [4, 3, 2]
 
 
-def chunk(number: int, count: int, payload: bytes, total: int, uuid: str = "u") -> bytes:
-    return build_section(
-        metadata(uuid=uuid, chunk_id=number, num_chunks_from_msg=count, total_chunk_msg_size=total),
-        payload,
-    )
-
-
 @on_broker
 async def test_chunks_are_joined_and_acknowledged_together(
     broker: ScriptedPulsar, client: PulsarClient
@@ -393,6 +387,22 @@ def test_chunks_that_do_not_fit_are_not_joined(sections: list[bytes]):
         assert len(consumer._parts["persistent://public/default/t"]._chunks) <= 10
 
     work()
+
+
+@on_broker
+async def test_a_chunk_that_was_sent_twice_is_passed_over(
+    broker: ScriptedPulsar, client: PulsarClient
+):
+    """Its producer lost the connection before the receipts, and sent two chunks again."""
+    consumer = await client.subscribe("t", "s", max_pending_chunked=0)
+    for entry, number in enumerate((0, 1, 1, 2)):
+        broker.peers[0].message(chunk(number, 3, b"abc"[number : number + 1], 3), entry)
+    message = await consumer.receive(5)
+    await consumer.ack(message)
+    (ack,) = await broker.saw("ACK")
+
+    assert message.value == b"abc"
+    assert [one.entryId for one in ack.message_id] == [0, 1, 2, 3]
 
 
 @on_broker

@@ -9,6 +9,7 @@ import pytest
 from tests.client.pulsar.scripted import (
     ScriptedPulsar,
     batch,
+    chunk,
     on_broker,
     single,
 )
@@ -125,6 +126,37 @@ async def test_a_reader_goes_on_after_the_last_message_it_gave_out(
     assert again.start_message_id.entryId == 1
     with pytest.raises(ClientError):
         await reader.unsubscribe()
+
+
+@on_broker
+async def test_a_reader_goes_on_with_the_chunks_that_came_mixed_with_messages(
+    broker: ScriptedPulsar, client: PulsarClient
+):
+    """A connection that ends, also before anything came again, loses no message that had begun."""
+    reader = await client.reader("t")
+    sections = [
+        chunk(0, 2, b"ab", 4), single(b"1"), chunk(0, 2, b"x", 2, "other"), chunk(1, 2, b"cd", 4),
+    ]  # fmt: skip
+    for number, section in enumerate(sections):
+        broker.peers[0].message(section, number)
+    assert await received(reader, 1) == [b"1"]
+    await client.partitions("t")  # its answer comes after all of them
+    assert [(each.first, each.last) for each in reader.begun_messages()] == [
+        ((1, 0), (1, 3)),
+        ((1, 2), (1, 2)),
+    ]
+    for peer in range(2):
+        broker.peers[peer].hang_up()
+        await broker.saw("FLOW", peer + 2)
+    starts = [each.start_message_id.entryId for each in broker.all("SUBSCRIBE")[1:]]
+    for number, section in enumerate([*sections, chunk(1, 2, b"y", 2, "other")]):
+        broker.peers[2].message(section, number)
+
+    assert await received(reader, 2) == [b"abcd", b"xy"]
+    assert reader.begun_messages() == []
+    assert starts == [0, 0]
+    broker.peers[2].hang_up()
+    assert (await broker.saw("SUBSCRIBE", 4))[-1].start_message_id.entryId == 4
 
 
 @on_broker

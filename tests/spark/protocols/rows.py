@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import confluent_kafka
@@ -11,6 +12,7 @@ from tests.server import Server
 from tests.spark.rooms import BEGAN_MS, make_topic, produce
 from trilogue.client.tubemq import Message
 from trilogue.client.tubemq.sync import TubeClient
+from trilogue.spark.protocols.positions import format_position, parse_position, split_position
 from trilogue.spark.read_options import ReadOptions
 from trilogue.spark.reader import BatchReader
 from trilogue.spark.stream_reader import StreamReader
@@ -46,6 +48,30 @@ def make_stream(**options: object) -> StreamReader:
 def read_partitions(reader: BatchReader | StreamReader, partitions: Any) -> list[Row]:
     rows = [row for each in partitions for batch in reader.read(each) for row in batch.to_pylist()]
     return sorted(rows, key=lambda row: (row["topic"], row["partition"], row.get("offset") or 0))
+
+
+def read_ranges(stream: StreamReader, topic: str, cuts: list[int]) -> list[bytes]:
+    """Values of the micro-batches that end at these positions, one after the other."""
+    found: list[Row] = []
+    for each in itertools.pairwise(cuts):
+        start, end = ({topic: {"0": format_position(position)}} for position in each)
+        found += read_partitions(stream, stream.partitions(start, end))
+    return [row["value"] for row in found]
+
+
+def assert_each_message_once_where_chunks_are_cut(
+    stream: StreamReader, topic: str, values: list[bytes]
+) -> None:
+    """Of three messages the second is in two chunks: entries 1 and 2 of a new topic."""
+    ends = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
+    end = parse_position(ends[topic]["0"])
+    begin = end - 4
+
+    assert split_position(end)[1] == 4
+    for cuts in ([begin, end], [begin, begin + 2, end], list(range(begin, end + 1))):
+        assert read_ranges(stream, topic, cuts) == values
+    assert read_ranges(stream, topic, [begin, begin + 2]) == values[:2]
+    assert read_ranges(stream, topic, [begin + 2, end]) == values[2:]
 
 
 def write_all(server: Server, partitions: int = 2) -> str:

@@ -8,19 +8,28 @@ import threading
 
 import pulsar
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from tests.server import Server
 from tests.spark.protocols.rows import (
+    assert_each_message_once_where_chunks_are_cut,
     make_stream,
     read_batch,
     read_next,
+    read_ranges,
     write_all,
     write_transactions,
 )
 from tests.spark.rooms import BEGAN_MS, make_topic, numbered, produce
+from tests.waiting import wait_until
+from trilogue.client.pulsar import Producer, PulsarClient
+from trilogue.client.pulsar.producer.topic_producer import PendingSend
 from trilogue.spark.errors import OptionError
+from trilogue.spark.protocols import pulsar_range
+from trilogue.spark.protocols.positions import parse_position, split_position
 from trilogue.spark.protocols.pulsar_lookup import pulsar_client
 from trilogue.spark.read_options import ReadOptions
+from trilogue.spark.stream_reader import StreamReader
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +127,118 @@ def test_times_are_those_of_the_publication(server):
     assert [row["value"] for row in before] == [b"0", b"1"]
     with pytest.raises(OptionError, match="no record of"):
         read_batch(url=server.pulsar, subscribe=topic, startingTimestamp=BEGAN_MS + 9_000_000)
+
+
+def test_micro_batches_that_end_between_chunks_have_each_message_once(server):
+    topic, large = make_topic(server, 1), bytes(range(256)) * (6 << 12)
+    quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+    client = pulsar.Client(server.pulsar, logger=quiet)
+    producer = client.create_producer(topic, chunking_enabled=True, batching_enabled=False)
+    for value in (b"first", large, b"last"):
+        producer.send(value)
+    client.close()
+    stream = make_stream(url=server.pulsar, subscribe=topic, startingOffsets="earliest")
+
+    assert_each_message_once_where_chunks_are_cut(stream, topic, [b"first", large, b"last"])
+
+
+IN_CHUNKS = bytes(1_000)
+
+
+class InterruptedProducer:
+    """A producer that keeps back the second of two chunks."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+        (self._part,) = producer._parts
+        self._add = self._part._add
+        self._kept: list[PendingSend] = []
+
+    @classmethod
+    async def open(cls, client: PulsarClient, topic: str) -> InterruptedProducer:
+        return cls(await client.producer(topic, batching=None, chunking=True, chunk_size=600))
+
+    async def send_first_chunk(self) -> None:
+        def send(op: PendingSend) -> None:
+            (self._kept if op.futures else sent).append(op)
+
+        sent: list[PendingSend] = []
+        self._part._add = send
+        await self._producer.submit(IN_CHUNKS)
+        self._part._add = self._add
+        assert (len(sent), len(self._kept)) == (1, 1)
+        self._add(sent[0])
+
+    async def send_second_chunk(self) -> None:
+        self._add(self._kept.pop())
+        await self._producer.flush()
+
+    async def send(self, value: bytes) -> None:
+        await self._producer.submit(value)
+
+
+async def wait_for_end(stream: StreamReader, topic: str, entry: int) -> int:
+    """Return the position of the topic's end as soon as it is this entry."""
+
+    def find_end() -> int:
+        found = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
+        return parse_position(found[topic]["0"])
+
+    def is_there() -> bool:
+        return split_position(find_end())[1] == entry
+
+    await asyncio.to_thread(wait_until, is_there, f"the end at entry {entry}")
+    return find_end()
+
+
+def test_chunks_that_come_after_the_planning_are_awaited(server):
+    topic = make_topic(server, 1)
+    stream = make_stream(url=server.pulsar, subscribe=topic, startingOffsets="earliest")
+
+    async def work() -> None:
+        async with PulsarClient(server.pulsar) as client:
+            producer = await InterruptedProducer.open(client, topic)
+            await producer.send_first_chunk()
+            end = await wait_for_end(stream, topic, 1)
+            reading = asyncio.create_task(
+                asyncio.to_thread(read_ranges, stream, topic, [end - 1, end])
+            )
+            await (await client.producer(topic)).send(b"of another producer")
+            await producer.send_second_chunk()
+
+            assert await reading == [IN_CHUNKS]
+            last = await wait_for_end(stream, topic, 3)
+            after = await asyncio.to_thread(read_ranges, stream, topic, [end, last])
+            assert after == [b"of another producer"]
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("goes_on", [True, False], ids=["another message", "silence"])
+def test_messages_whose_last_chunks_do_not_come_are_left_out(server, monkeypatch, caplog, goes_on):
+    """At once where their producer has sent something else, else after the time-out."""
+    monkeypatch.setattr(pulsar_range, "QUIET_S", 0.05)
+    topic = make_topic(server, 1)
+    stream = make_stream(
+        url=server.pulsar, subscribe=topic, startingOffsets="earliest",
+        pollTimeoutMs=600_000 if goes_on else 1,
+    )  # fmt: skip
+
+    async def work() -> None:
+        async with PulsarClient(server.pulsar) as client:
+            producer = await InterruptedProducer.open(client, topic)
+            await producer.send_first_chunk()
+            end = await wait_for_end(stream, topic, 1)
+            if goes_on:
+                await producer.send(b"another")
+                await wait_for_end(stream, topic, 2)
+            assert await asyncio.to_thread(read_ranges, stream, topic, [end - 1, end]) == []
+            if goes_on:
+                both = await asyncio.to_thread(read_ranges, stream, topic, [end - 1, end + 1])
+                assert both == [b"another"]
+
+    asyncio.run(work())
+    assert ("spark.chunks-left-out" in caplog.text) is not goes_on
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,12 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from tools.servers.pulsar import RealPulsar
 
 from tests.brokers import TubeBroker, make_tubemq
-from tests.spark.protocols.rows import make_stream, read_batch, read_partitions
+from tests.spark.protocols.rows import (
+    assert_each_message_once_where_chunks_are_cut,
+    make_stream,
+    read_batch,
+    read_partitions,
+)
 from tests.spark.rooms import BEGAN_MS
 from tests.tools import require_pulsar_jars
 from trilogue.client.tubemq import Message
@@ -105,6 +110,8 @@ def test_messages_of_a_pulsar_in_chunks_and_compressed_are_read(real_pulsar):
     of_codecs = read_batch(url=real_pulsar, subscribe="codecs")
 
     assert [row["value"] for row in chunked] == [b"first", CHUNKED, b"last"]
+    stream = make_stream(url=real_pulsar, subscribe="chunks", startingOffsets="earliest")
+    assert_each_message_once_where_chunks_are_cut(stream, "chunks", [b"first", CHUNKED, b"last"])
     values = [b"v%d" % one for one in range(10)]
     assert sorted(row["value"] for row in of_codecs) == sorted(values * 4)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from trilogue.client.errors import TimedOut
 from trilogue.client.pulsar.client import PulsarClient
 from trilogue.client.pulsar.consumer.reader import Reader
-from trilogue.client.pulsar.message import EARLIEST, LATEST, MessageId
+from trilogue.client.pulsar.message import EARLIEST, LATEST, Message, MessageId
 from trilogue.client.pulsar.topic_names import full_name, partition_name, without_partition
 from trilogue.spark.errors import OptionError
 from trilogue.spark.offsets import select_assigned
@@ -49,12 +49,22 @@ async def name_partition(client: PulsarClient, topic: str, number: int) -> str:
 async def open_reader(
     client: PulsarClient, topic: str, number: int, start: MessageId
 ) -> AsyncIterator[Reader]:
-    """Open a reader of one partition that begins after a message."""
-    reader = await client.reader(await name_partition(client, topic, number), start)
+    """Open a reader of one partition that begins after a message.
+
+    It keeps any number of messages whose chunks come mixed: a forgotten one would not come again.
+    """
+    reader = await client.reader(
+        await name_partition(client, topic, number), start, max_pending_chunked=0
+    )
     try:
         yield reader
     finally:
         await reader.close()
+
+
+def find_begin(message: Message) -> tuple[int, int]:
+    """Return ledger and entry of a message; of one in chunks, those of the first."""
+    return message.id.first_chunk or message.id[:2]
 
 
 def find_start(position: int) -> MessageId:
@@ -113,7 +123,7 @@ class PulsarLookup:
                 message = await reader.receive(FIRST_MESSAGE_S)
             except TimedOut:
                 return LATEST_OFFSET
-        return join_position(message.id.ledger_id, message.id.entry_id)
+        return join_position(*find_begin(message))
 
     def mean_sizes(self, latest: Mapping[Partition, int]) -> dict[Partition, float]:
         """Refuse: Pulsar's own protocol has no sizes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trilogue.client.errors import ClientError
+from trilogue.client.pulsar.consumer.chunk_assembler import BegunMessage
 from trilogue.client.pulsar.consumer.consumer import Consumer
 from trilogue.client.pulsar.message import Message
 
@@ -22,6 +23,10 @@ class Reader(Consumer):
         for message in {one.owner: one for one in found}.values():
             message.owner.ack_through(message.id)
         return found
+
+    def begun_messages(self) -> list[BegunMessage]:
+        """Return the messages in chunks that have begun, and that `receive` has not returned."""
+        return [each for part in self._parts.values() for each in part.begun_messages()]
 
     async def unsubscribe(self) -> None:
         """A reader has no subscription of its own."""

@@ -15,7 +15,7 @@ from trilogue.client.pulsar.attachment import LASTING_S, ClientContext
 from trilogue.client.pulsar.connection import PulsarConnection
 from trilogue.client.pulsar.consumer.ack_sender import ORDERED, AckSender
 from trilogue.client.pulsar.consumer.ack_tracker import EntryPosition, words_to_mask
-from trilogue.client.pulsar.consumer.chunk_assembler import ChunkAssembler
+from trilogue.client.pulsar.consumer.chunk_assembler import BegunMessage, ChunkAssembler
 from trilogue.client.pulsar.consumer.receive_queue import ReceiveQueue
 from trilogue.client.pulsar.consumer.subscribe_command import StartPosition, build_subscribe
 from trilogue.client.pulsar.errors import BadMessage, ClosedError
@@ -83,6 +83,8 @@ class TopicConsumer(AckSender):
         self.start = StartPosition(start, inclusive=inclusive) if start is not None else None
         self._skip = self.start
         self._taken: MessageId | None = None
+        self._taken_at_attach: MessageId | None = None
+        self._resume_at: EntryPosition | None = None
         self._chunks = ChunkAssembler(
             options.max_pending_chunked, core.options.max_decompressed_size
         )
@@ -243,6 +245,15 @@ class TopicConsumer(AckSender):
         self._redeliver([])
         self._return_permits(dropped)
 
+    def begun_messages(self) -> list[BegunMessage]:
+        """Return the messages in chunks that have begun, and that the application does not have."""
+        whole = [
+            BegunMessage(each.metadata.producer_name, each.id.first_chunk, each.id[:2])
+            for each in self._inbox.messages
+            if each.owner is self and each.id.first_chunk is not None
+        ]
+        return whole + self._chunks.begun()
+
     # Requests.
 
     async def last_message_id(self) -> tuple[MessageId, MessageId | None]:
@@ -306,7 +317,7 @@ class TopicConsumer(AckSender):
         self.forget_nacks()
         self._chunks.clear()
         self._inbox.drop(self)
-        self._taken = None
+        self._taken = self._resume_at = None
         self.at_end = False
 
     async def unsubscribe(self) -> None:
@@ -349,6 +360,9 @@ class TopicConsumer(AckSender):
         start = self.start
         if not options.durable and self._taken is not None:
             start = self._skip = StartPosition(self._taken)
+            if self._resume_at is not None and self._resume_at < self._taken[:2]:
+                start = StartPosition(MessageId(*self._resume_at), inclusive=True)
+        self._taken_at_attach = self._taken
         command = build_subscribe(options, self.topic, start, first_time=self._first_time)
         command.consumer_id = self.id
         command.request_id = request_id
@@ -372,9 +386,18 @@ class TopicConsumer(AckSender):
             self.want()
 
     def _on_detached(self) -> None:
+        if not self.options.durable:
+            self._note_begun()
         self._inbox.drop(self)
         self._chunks.clear()
         self.forget_nacks()
+
+    def _note_begun(self) -> None:
+        """Remember the first chunk from which on a reader has to be sent everything again."""
+        found = [each.first for each in self.begun_messages()]
+        if self._resume_at is not None and self._taken is self._taken_at_attach:
+            found.append(self._resume_at)  # not all may have come again since then
+        self._resume_at = min(found, default=None)
 
     def _on_failed(self, problem: ClientError) -> None:
         log.warning("pulsar.consumer-failed topic=%s problem=%s", self.topic, problem)
