@@ -1,4 +1,4 @@
-"""A real `trilogue serve` in its own process, for tests that kill it, restart it and talk to it.
+"""A real `trilogue serve` in a process of its own, for tests that kill it and talk to it.
 
     with start_server(tmp_path / "data") as server:
         client = connect(server.doors["kafka"])
@@ -10,6 +10,9 @@ Settings go by name, `__` standing for a dot and `_` for a dash (`journal__file_
 `--set journal.file-size=65536`), or as a mapping in `settings`. Every listener has a free
 port of 127.0.0.1; with `listen` those of Pulsar and TubeMQ do only if they are named. Nothing here
 sleeps: waiting is waiting for the ready file or for the exit.
+
+A server is forked from a process that has loaded Trilogue (tests/forked.py), unless it has a
+wrapper or variables of its own: these start `python -m trilogue.cli.main`.
 """
 
 from __future__ import annotations
@@ -28,9 +31,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.forked import ForkedProcess, fork_trilogue
+
 LISTENERS = ("kafka", "pulsar", "tubemq-master", "tubemq-broker", "http")
-UNLESS_NAMED = {  # 8080, where it would listen otherwise, is taken now and then
-    "http": "127.0.0.1:0",
+UNLESS_NAMED = {  # its usual ports, where it would listen otherwise, are taken now and then
+    **dict.fromkeys(("kafka", "http"), "127.0.0.1:0"),
     **dict.fromkeys(("pulsar", "tubemq-master", "tubemq-broker"), "off"),
 }
 # What a secured directory opens, at free ports too.
@@ -55,7 +60,12 @@ class Server:
     """One running server: its process id, its listeners ({"kafka": "127.0.0.1:40123"}), its end."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], *, data: Path, ready_file: Path, log_file: Path
+        self,
+        process: subprocess.Popen[bytes] | ForkedProcess,
+        *,
+        data: Path,
+        ready_file: Path,
+        log_file: Path,
     ) -> None:
         self.process = process
         self.data = data
@@ -195,7 +205,7 @@ def launch_server(
         doors = {**UNLESS_NAMED, **listen}
     if "--secure" in arguments or (data / "secure.toml").exists():
         doors = {**SECURED, **doors}
-    command = [*wrapper, *command_line("serve"), "--data", str(data)]
+    command = ["serve", "--data", str(data)]
     command += ["--ready-file", str(ready_file)]
     command += [f"--listen={door}={address}" for door, address in doors.items()]
     named_settings = {
@@ -205,14 +215,18 @@ def launch_server(
     for key, value in {**several, **(settings or {}), **named_settings}.items():
         command += ["--set", f"{key}={spelled(value)}"]
     command += arguments
-    with log_file.open("wb") as output:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env=clean_environment(environment),
-        )
+    process: subprocess.Popen[bytes] | ForkedProcess
+    if wrapper or environment:
+        with log_file.open("wb") as output:
+            process = subprocess.Popen(
+                [*wrapper, *command_line(*command)],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=clean_environment(environment),
+            )
+    else:
+        process = fork_trilogue(command, environment=clean_environment(), output=log_file)
     return Server(process, data=data, ready_file=ready_file, log_file=log_file)
 
 
