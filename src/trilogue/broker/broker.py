@@ -287,6 +287,8 @@ class Broker:
             load_records,
             offsets=self.committed_offsets,
             groups=self.groups,
+            group_context=self.consumer_groups.context,
+            share_positions=self.share_partitions.positions,
             transactions=self.transactions.table,
         )
 

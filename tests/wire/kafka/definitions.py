@@ -20,6 +20,7 @@ from tests.tools import require
 
 RELEASES = ("3.9.1", "4.3.1")
 FOLDER = "common/message"
+CLIENTS = "kafka-clients"
 Structures = dict[str, list[dict[str, Any]]]
 ZERO = {
     "bool": False, "string": "", "bytes": b"", "records": None, "uuid": bytes(16), "float64": 0.0,
@@ -47,28 +48,28 @@ class Definition(NamedTuple):
     raw: dict[str, Any]
 
 
-def find_jar(release: str) -> Path | None:
-    """Return the kafka-clients jar of a release, or None."""
-    name = f"kafka-clients-{release}.jar"
+def find_jar(release: str, module: str = CLIENTS) -> Path | None:
+    """Return the jar of a module of a release, or None."""
+    name = f"{module}-{release}.jar"
     folders = [
         Path(one) for one in os.environ.get("TRILOGUE_KAFKA_JARS", "").split(os.pathsep) if one
     ]
-    maven = Path.home() / ".m2/repository/org/apache/kafka/kafka-clients" / release
+    maven = Path.home() / ".m2/repository/org/apache/kafka" / module / release
     for folder in [*folders, jars(release), maven]:
         if (folder / name).is_file():
             return folder / name
     return None
 
 
-def require_definitions(release: str) -> None:
+def require_definitions(release: str, module: str = CLIENTS) -> None:
     """Skip or fail without the jar of a release."""
-    require(f"kafka-clients-{release}.jar (TRILOGUE_KAFKA_JARS)", found=find_jar(release))
+    require(f"{module}-{release}.jar (TRILOGUE_KAFKA_JARS)", found=find_jar(release, module))
 
 
 @cache
-def definition(release: str, name: str) -> Definition | None:
+def definition(release: str, name: str, module: str = CLIENTS) -> Definition | None:
     """Return one message, such as FetchRequest; None if a release has no version of it."""
-    jar = find_jar(release)
+    jar = find_jar(release, module)
     assert jar is not None
     try:
         text = ZipFile(jar).read(f"{FOLDER}/{name}.json").decode()

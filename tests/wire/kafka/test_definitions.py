@@ -15,6 +15,7 @@ from tests.wire.kafka.definitions import (
 from tests.wire.kafka.instances import SPOKEN, Spoken
 from trilogue.wire.kafka.api import MESSAGES, OWN_KEYS
 from trilogue.wire.kafka.codec.schema import Field, Wire, is_message, table
+from trilogue.wire.kafka.groups import group_records
 from trilogue.wire.kafka.groups import member_metadata as membership
 
 TYPES = {
@@ -49,6 +50,7 @@ KAFKA_NAMES = {
     "DescribedTopology": "Topology", "DescribedTasks": "Assignment",
     "DescribedStreamsMember": "Member", "DescribedStreamsGroup": "DescribedGroup",
 }  # fmt: skip
+COORDINATOR, COORDINATOR_RELEASE = "kafka-group-coordinator", "4.3.1"
 # Their v0 was of early access: later releases do not have it, and other fields in its place.
 CHANGED_BEFORE_STABLE = {76, 77, 78, 79}
 BLOBS = {"ConsumerProtocolSubscription": membership.Subscription,
@@ -130,6 +132,29 @@ def test_membership_blobs_are_those_of_kafkas_definition(name: str, release: str
 def _renamed(found: tuple[Row, ...]) -> tuple[Row, ...]:
     """Kafka's nested structure has one name in both blobs, ours has two."""
     return tuple(row._replace(type="[]TopicPartition" if row.fields else row.type) for row in found)
+
+
+@pytest.mark.parametrize("cls", group_records.KIND_OF_VALUE, ids=lambda cls: cls.__name__)
+def test_records_of_groups_are_those_of_kafkas_definition(cls: type):
+    require_definitions(COORDINATOR_RELEASE, COORDINATOR)
+    theirs, ours = definition(COORDINATOR_RELEASE, cls.__name__, COORDINATOR), table(cls)
+    key = definition(COORDINATOR_RELEASE, cls.__name__.removesuffix("Value") + "Key", COORDINATOR)
+
+    assert (theirs.first, theirs.last, theirs.flexible) == (ours.first, ours.last, ours.flexible)
+    assert theirs.key == key.key == group_records.KIND_OF_VALUE[cls]
+    assert _unnamed(declared(cls, 0)) == _unnamed(rows(theirs, 0))
+
+
+def _unnamed(found: tuple[Row, ...]) -> tuple[Row, ...]:
+    """Kafka gives structures of records the names of others, in other messages."""
+    return tuple(
+        row._replace(
+            type="array" if row.type.startswith("[]") else "struct", fields=_unnamed(row.fields)
+        )
+        if row.fields
+        else row
+        for row in found
+    )
 
 
 def test_every_request_of_the_table_meets_its_response():

@@ -66,6 +66,8 @@ class SharePositions:
         )
         self._bounds = bounds
         self._count_max = count_max
+        # Called with a group that has positions of other partitions now.
+        self.on_change: Callable[[str], None] = lambda _: None
 
     def attach(self, journal: FactJournal) -> None:
         """Begin to write facts: the log has recovered, so positions can be compared with it."""
@@ -97,7 +99,10 @@ class SharePositions:
             raise TooManyPositions(f"share groups have {self._count_max} positions")
         key = share_key(partition_id, group)
         self._store.add_fact(FactKind.SHARE_STARTED, encode_started(key, mark))
-        return self._apply_start(SharePosition(key, mark))
+        position = self._apply_start(SharePosition(key, mark))
+        if found is None:
+            self.on_change(group)
+        return position
 
     def write(self, position: SharePosition, done: Ranges, released: Sequence[Delivered]) -> None:
         """Move a position: some offsets are done, others were given back; the fact follows.
@@ -140,11 +145,15 @@ class SharePositions:
         ]
         durable = self._store.write(facts)
         self._drop(self._store.remove(KAFKA, group, list(ids)))
+        self.on_change(group)
         return durable
 
     def drop(self, partition_ids: Collection[int]) -> None:
         """Remove the positions of partitions that were deleted."""
-        self._drop(self._store.drop(partition_ids))
+        gone = self._store.drop(partition_ids)
+        self._drop(gone)
+        for group in {each.key.name for each in gone}:
+            self.on_change(group)
 
     # -- the flush cut and the start
 

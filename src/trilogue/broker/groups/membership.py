@@ -18,7 +18,7 @@ A response that gives a member its generation or epoch waits until the facts are
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from struct import Struct
 from typing import Final, TypeVar
 
@@ -56,6 +56,8 @@ class Membership:
         self._groups: dict[str, dict[str, bytes]] = {}
         self._dirty: dict[tuple[str, str], None] = {}
         self._pending = 0  # facts that are not durable yet
+        # Called before the fact of a change, with the group and the keys of the rows.
+        self.on_change: Callable[[str, Collection[str]], None] = lambda _, __: None
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the names of groups that have rows."""
@@ -145,6 +147,7 @@ class Membership:
         self._set(group, changes)
         if self._journal is None:
             return
+        self.on_change(group, changes.keys())
         own = {GROUP: changes.pop(GROUP)} if GROUP in changes else {}
         part: dict[str, bytes | None] = {}
         size = 0

@@ -75,6 +75,7 @@ class ReconcilingGroup(Generic[M]):
         self._computation: SteppedTask | None = None  # a target that is not done yet
         self._is_paused = False
         self._reported_size = (0, 0)
+        self._reported_target_epoch = 0
         # The value of a setting for this group alone, if it is overridden.
         self.get_override: Callable[[str], int | None] = lambda _: None
 
@@ -227,6 +228,9 @@ class ReconcilingGroup(Generic[M]):
         Kafka 4.3 waits a second between any two targets of a group.
         """
         self.report_size()
+        if self._reported_target_epoch != self.target_epoch:
+            self._reported_target_epoch = self.target_epoch
+            self.context.on_target(self.name)
         if steps < RESTS_FROM:
             return
 

@@ -75,8 +75,12 @@ class GroupRegistry:
         self.initial_delays = InitialDelays()
         self.memory = GroupMemory()
         self.has_positions = has_positions
-        # Called with a classic group that has other members now, or with None: it was removed.
-        self.on_members: Callable[[str, ClassicGroup | None], None] = lambda _, __: None
+        # Called with a classic group that has other members now.
+        self.on_members: Callable[[ClassicGroup], None] = lambda _: None
+        # Called with a group that now stands under a name, and the one before it.
+        self.on_replaced: Callable[[Group, Group | None], None] = lambda _, __: None
+        # Called with the name and the kind of a group without members that is no more.
+        self.on_dropped: Callable[[str, str], None] = lambda _, __: None
         self._groups: dict[str, Group] = {}
         self._idle: OrderedDict[str, Group] = OrderedDict()
 
@@ -97,8 +101,7 @@ class GroupRegistry:
         A share group keeps its name from the others, also without members; an empty streams group
         gives it up to a classic one, as an application may go back.
         """
-        group, record = self._groups.get(name), self.records.get(name)
-        held = group.type if group is not None else record.type if record is not None else None
+        group, held = self._groups.get(name), self.find_type(name)
         if held in {None, type_}:
             return True
         is_empty = group is None or group.is_empty
@@ -130,14 +133,17 @@ class GroupRegistry:
         converts it has taken what it needs.
         InvalidGroupName; GroupUnavailable when a new name finds no room.
         """
-        former = self._groups.get(name)
+        former, type_ = self._groups.get(name), self.find_type(name)
         if former is None:
             self._make_room(name)
+            if type_ not in {None, group.type}:
+                self.on_dropped(name, str(type_))
         elif former.is_empty:
             former.forget()
         if isinstance(former, ClassicGroup):
             former.members.release()
         self._groups[name] = group
+        self.on_replaced(group, former)
         if group.is_empty:
             self._idle[name] = group
         else:
@@ -149,7 +155,7 @@ class GroupRegistry:
         self.membership.forget(group.name)
         self.records.mark_empty(group.name, group.type, group.protocol_type)
         if isinstance(group, ClassicGroup):
-            self.on_members(group.name, group)
+            self.on_members(group)
 
     def on_occupied(self, group: Group) -> None:
         """Hear that a group has a member, again or still."""
@@ -158,13 +164,25 @@ class GroupRegistry:
 
     def drop(self, name: str) -> None:
         """Let an empty group go, with what is remembered of it; positions are the caller's."""
+        type_ = self.find_type(name) or CLASSIC
         group = self._groups.pop(name, None)
         self._idle.pop(name, None)
-        self.records.forget(name)
-        self.membership.forget(name)
-        self.on_members(name, None)
+        self._forget(name, type_)
         if group is not None:
             group.forget()
+
+    def find_type(self, name: str) -> str | None:
+        """Return the kind of a group that is known or remembered."""
+        group, record = self._groups.get(name), self.records.get(name)
+        if group is not None:
+            return group.type
+        return None if record is None else record.type
+
+    def _forget(self, name: str, type_: str) -> None:
+        """Remember nothing of a group without members."""
+        self.records.forget(name)
+        self.membership.forget(name)
+        self.on_dropped(name, type_)
 
     # -- requests of classic members, and of others for them
 
@@ -278,7 +296,7 @@ class GroupRegistry:
         )
         rows = {member.member_id: encode_member(member) for member in members}
         self.membership.store_all(group.name, {**rows, GROUP: encode_group(row)})
-        self.on_members(group.name, group)
+        self.on_members(group)
 
     def _on_departed(self, group: ClassicGroup, member_id: str) -> None:
         self.membership.store(group.name, {member_id: None})
@@ -302,5 +320,4 @@ class GroupRegistry:
             del self._groups[forgotten]
             if not self.has_positions(forgotten):
                 # or invented names would fill the memory
-                self.records.forget(forgotten)
-                self.membership.forget(forgotten)
+                self._forget(forgotten, group.type)

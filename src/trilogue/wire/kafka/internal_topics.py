@@ -1,4 +1,4 @@
-"""Records of the topics `__consumer_offsets` and `__transaction_state`, as Kafka 4.3 writes them.
+"""Records of `__consumer_offsets` and `__transaction_state`, as Kafka 4.3 writes them.
 
     OffsetCommitKey v1        group | topic | i32 partition
     OffsetCommitValue v3      i64 offset | i32 leader epoch | metadata | i64 commit timestamp
@@ -13,7 +13,8 @@
                               i32 count | count x (topic | i32 count | count x i32 partition) |
                               i64 changed | i64 started
 
-Each begins with an i16 version. Texts have a length of i16, bytes one of i32. A record without a
+Each begins with an i16, a key with its kind and a value with its version. Groups of the other kinds
+are in `groups/group_records.py`. Texts have a length of i16, bytes one of i32. A record without a
 value says that its key is gone.
 """
 
@@ -53,9 +54,14 @@ class StoredMember(NamedTuple):
     assignment: bytes
 
 
+def encode_key(kind: int, *texts: str) -> bytes:
+    """Encode the kind of a record and the texts that its key begins with."""
+    return b"".join((_VERSION.pack(kind), *map(_text, texts)))
+
+
 def encode_offset_key(group: str, topic: str, partition: int) -> bytes:
     """Encode an OffsetCommitKey."""
-    return b"".join((_VERSION.pack(OFFSET_KEY), _text(group), _text(topic), _INT.pack(partition)))
+    return encode_key(OFFSET_KEY, group, topic) + _INT.pack(partition)
 
 
 def encode_offset_value(
@@ -71,7 +77,7 @@ def encode_offset_value(
 
 def encode_group_key(group: str) -> bytes:
     """Encode a GroupMetadataKey."""
-    return _VERSION.pack(GROUP_KEY) + _text(group)
+    return encode_key(GROUP_KEY, group)
 
 
 def encode_group_value(
@@ -107,7 +113,7 @@ def encode_group_value(
 
 def encode_transaction_key(transactional_id: str) -> bytes:
     """Encode a TransactionLogKey."""
-    return _VERSION.pack(TRANSACTION_KEY) + _text(transactional_id)
+    return encode_key(TRANSACTION_KEY, transactional_id)
 
 
 def encode_transaction_value(

@@ -52,10 +52,10 @@ def test_members_share_partitions_when_there_are_more_members(room: Room):
         joined[name] = beat(room, name, joined[name].epoch)
 
     group = room.broker.share_groups.find_group("g")
-    shares = [sorted(member.assigned[room.t]) for member in group]
+    shares = [sorted(member.assigned[room.t]) for member in group.members]
     assert all(len(share) == 1 for share in shares)
     assert {index for share in shares for index in share} == {0, 1, 2}
-    assert len({member.epoch for member in group}) == 1
+    assert len({member.epoch for member in group.members}) == 1
 
 
 def test_a_member_hears_of_new_partitions(room: Room):
@@ -130,7 +130,7 @@ def test_members_go_on_after_a_restart(room: Room):
     after.replay(room.log.facts)
 
     group = after.broker.share_groups.find_group("g")
-    assert [member.member_id for member in group] == ["a"]
+    assert [member.member_id for member in group.members] == ["a"]
     again = beat(after, "a", joined.epoch)
     assert again.epoch > joined.epoch
     assert partitions(again) == {room.t: [0, 1, 2]}

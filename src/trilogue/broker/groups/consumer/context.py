@@ -13,6 +13,7 @@ node, so that all of them together send at most 500 heartbeats a second because 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from itertools import islice
 
 from trilogue.broker.errors import GroupMaxSize
@@ -93,6 +94,8 @@ class ConsumerGroupContext:
         self.turns = StepScheduler(timers)
         self.news = TopicChanges(kept_max)
         self.patterns = TopicPatterns(topics, self.turns)
+        # Called with the name of a group that has another target.
+        self.on_target: Callable[[str], None] = lambda _: None
 
     def note(self, name: TopicName, *, gone: bool) -> None:
         """Hear that a topic was made or changed, or is gone."""

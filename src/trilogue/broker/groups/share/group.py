@@ -10,7 +10,7 @@ The group's epoch and its members are stored (records.py); the epoch also withou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import msgspec
 
@@ -80,14 +80,16 @@ class ShareGroup(NoClassicMembers):
         self._context = context
         self._get_override = get_override
         self._members: dict[str, ShareGroupMember] = {}
-        self._target: Mapping[str, PartitionIndexes] = {}
+        self.target: Mapping[str, PartitionIndexes] = {}
         self._computation: SteppedTask | None = None
         self._reported_size = (0, 0)
 
     # -- the interface (broker/groups/group.py)
 
-    def __iter__(self) -> Iterator[ShareGroupMember]:
-        return iter(self._members.values())
+    @property
+    def members(self) -> Collection[ShareGroupMember]:
+        """The members; a view, not to be kept."""
+        return self._members.values()
 
     @property
     def state_name(self) -> str:
@@ -155,6 +157,10 @@ class ShareGroup(NoClassicMembers):
             raise UnknownMember(f"member {member_id} is not a member of group {self.name}")
         return member
 
+    def find_member(self, member_id: str) -> ShareGroupMember | None:
+        """Return the member of this id, if there is one."""
+        return self._members.get(member_id)
+
     def remove(self, member: ShareGroupMember) -> None:
         """Let a member go, by its will or not."""
         if self._members.get(member.member_id) is not member:
@@ -169,7 +175,7 @@ class ShareGroup(NoClassicMembers):
         if self.is_empty:
             if self._computation is not None:
                 self._computation.stop()
-            self._target = {}
+            self.target = {}
             self.subscribed.forget()
             self._groups.on_emptied(self)
             self.store_epoch()
@@ -258,14 +264,15 @@ class ShareGroup(NoClassicMembers):
                 ids[member.topics] = yield from self.subscribed.ids(_subscription(member.topics))
             wanted.append((member.member_id, ids[member.topics]))
         counts = {seen.topic_id: seen.partition_count for seen in self.subscribed.view.values()}
-        self._target = yield from assign_partitions(wanted, counts)
+        self.target = yield from assign_partitions(wanted, counts)
         self.target_epoch = epoch
         self._report_size()
+        self._context.on_target(self.name)
 
     def _step(self, member: ShareGroupMember) -> None:
         """Give a member its part of the assignment."""
-        if member.member_id in self._target:
-            member.assigned = self._target[member.member_id]
+        if member.member_id in self.target:
+            member.assigned = self.target[member.member_id]
             member.set_epoch(self.target_epoch)
         elif member.epoch == JOIN_EPOCH:  # the assignment is being computed
             member.set_epoch(max(1, self.target_epoch))

@@ -116,7 +116,7 @@ class StreamsGroup(NoClassicMembers, ReconcilingGroup[StreamsGroupMember]):
         self._groups = groups
         self._invalid: InvalidTopology | None = None
         self._delay: object | None = None  # the timer of the first target
-        self._standby_replicas = self._wanted_replicas()
+        self.standby_replicas = self._wanted_replicas()
         self._shutdown_by: str | None = None
 
     # -- the interface (broker/groups/group.py)
@@ -205,8 +205,8 @@ class StreamsGroup(NoClassicMembers, ReconcilingGroup[StreamsGroupMember]):
 
     def refresh(self) -> None:
         """Look whether topics have changed, and compute a target for the group's epoch."""
-        if self._wanted_replicas() != self._standby_replicas:
-            self._standby_replicas = self._wanted_replicas()
+        if self._wanted_replicas() != self.standby_replicas:
+            self.standby_replicas = self._wanted_replicas()
             self.bump()
         if self.subscribed.is_stale() or self.configured is None or self._is_behind:
             self.start_computing(self._compute_target())
@@ -364,7 +364,7 @@ class StreamsGroup(NoClassicMembers, ReconcilingGroup[StreamsGroupMember]):
                 for member in members
             ],
             self.configured.subtopologies if self.is_ready else {},
-            self._standby_replicas,
+            self.standby_replicas,
         )
         self.target = {
             member.member_id: assigned[member.member_id]

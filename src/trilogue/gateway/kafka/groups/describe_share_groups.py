@@ -59,7 +59,7 @@ def _describe_group(context: RequestContext, name: str) -> DescribedShareGroup:
         group_epoch=group.epoch,
         assignment_epoch=group.target_epoch,
         assignor_name=SIMPLE,
-        members=[_describe_member(member, names) for member in group],
+        members=[_describe_member(member, names) for member in group.members],
     )
 
 

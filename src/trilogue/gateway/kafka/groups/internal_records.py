@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from trilogue.broker.cursors.position import CommittedOffset
 from trilogue.broker.facts import DEFAULT_RETENTION
 from trilogue.broker.groups.classic.group import ClassicGroup
-from trilogue.broker.internal.records import KeyValue
+from trilogue.broker.groups.group import CLASSIC, Group
+from trilogue.broker.internal.records import KeyValue, SharedPartitions
 from trilogue.broker.names import TopicName, format_kafka
 from trilogue.broker.transactions.records import TransactionRow
+from trilogue.gateway.kafka.groups.group_records import (
+    group_state_records,
+    member_records,
+    removed_group_records,
+    removed_member_records,
+    target_records,
+)
 from trilogue.wire.kafka import internal_topics as wire
 
 
@@ -32,11 +40,9 @@ class KafkaInternalRecords:
             wire.NO_EXPIRY if retention_ms == DEFAULT_RETENTION else committed_ms + retention_ms,
         )
 
-    def group(self, name: str, group: ClassicGroup | None, now_ms: int) -> KeyValue:
-        """Return the record of a group and its members, or of its removal."""
-        key = wire.encode_group_key(name)
-        if group is None:
-            return key, None
+    def group(self, group: ClassicGroup, now_ms: int) -> KeyValue:
+        """Return the record of a classic group and its members."""
+        key = wire.encode_group_key(group.name)
         members, leader, protocol = group.members, group.members.leader, group.protocol
         return key, wire.encode_group_value(
             group.protocol_type,
@@ -58,6 +64,28 @@ class KafkaInternalRecords:
                 for each in members
             ],
         )
+
+    def group_state(self, group: Group, shared: SharedPartitions) -> Iterable[KeyValue]:
+        """Return the records of a group with epochs, without its members."""
+        return group_state_records(group, shared)
+
+    def member(self, group: Group, member_id: str) -> Iterable[KeyValue]:
+        """Return the records of a member of a group with epochs; of its removal if it is gone."""
+        return member_records(group, member_id)
+
+    def target(self, group: Group, member_id: str) -> Iterable[KeyValue]:
+        """Return the record of the target of a member of a group with epochs."""
+        return target_records(group, member_id)
+
+    def removed_member(self, name: str, type_: str, member_id: str) -> Iterable[KeyValue]:
+        """Return the records of the removal of a member of a group with epochs."""
+        return removed_member_records(name, type_, member_id)
+
+    def removed_group(self, name: str, type_: str) -> Iterable[KeyValue]:
+        """Return the records of the removal of a group without members."""
+        if type_ == CLASSIC:
+            return [(wire.encode_group_key(name), None)]
+        return removed_group_records(name, type_)
 
     def transaction(
         self, name: str, row: TransactionRow | None, partitions: Mapping[TopicName, Sequence[int]]

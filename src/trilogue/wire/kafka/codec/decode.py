@@ -135,7 +135,8 @@ class _Decoding:
         else:
             flag = self._writer.fresh("n")
             self._emit(f"{flag} = buf[pos]; pos += 1")
-            with self._writer.block(f"if {flag} > 127:"):
+            is_null = f"not {flag}" if field.is_tagged(self._version) else f"{flag} > 127"
+            with self._writer.block(f"if {is_null}:"):
                 self._emit(f"{out} = None")
             with self._writer.block("else:"):
                 self.structure(field.item, out)

@@ -130,7 +130,9 @@ class _Encoding:
             self._present(field, value, size)
             return
         if field.wire.kind == "struct":
-            self._emit(f"out += b'\\xff' if {value} is None else b'\\1'")
+            # Kafka marks a tagged field without a value by 0, any other by -1.
+            null = r"b'\0'" if field.is_tagged(self._version) else r"b'\xff'"
+            self._emit(f"out += {null} if {value} is None else b'\\1'")
         with self._writer.block(f"if {value} is not None:"):
             self._present(field, value, size)
 
