@@ -60,7 +60,7 @@ from trilogue.broker.groups.consumer.records import is_consumer_group
 from trilogue.broker.groups.consumer.registry import ConsumerGroupRegistry
 from trilogue.broker.groups.expiry import GroupExpiry
 from trilogue.broker.groups.group import DecodeSubscription, no_subscription
-from trilogue.broker.groups.membership import GROUP
+from trilogue.broker.groups.membership import GROUP, decode_member_key
 from trilogue.broker.groups.registry import GroupRegistry
 from trilogue.broker.groups.share.partitions import SharePartitions
 from trilogue.broker.groups.share.records import is_share_group
@@ -307,11 +307,43 @@ class Broker:
         if self.state_topics is not None:
             self.state_topics.attach(journal)
 
+    def adopt_slots(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
+        """Serve slots that `ownership.adopt` has added, while it serves others; CorruptLog.
+
+        `rows` are the snapshot rows of these slots. Their former owner has brought everything else
+        to segments, which the log must have by now.
+        """
+        opened = self.cluster.adopt_slots()
+        self._load_rows(rows)
+        self.subscriptions.adopt(opened)
+        self.share_partitions.positions.adopt(set(opened))
+        keys = [key for key, _ in rows]
+        members = dict.fromkeys(decode_member_key(key)[0] for key in keys if key[:1] == MEMBER_KEY)
+        self._restore_groups(members)
+        names = [key[1:].decode() for key in keys if key[:1] == GROUP_KEY]
+        self.groups.records.note_empty(names, self._occupied_groups())
+        ids = (key[1:].decode() for key in keys if key[:1] == TRANSACTION_KEY)
+        found = [each for each in map(self.transactions.table.find_by_id, ids) if each is not None]
+        self.pulsar_transactions.adopt(found)
+        self.transactions.resume(found)
+        self.producers.deduplication.finish_loading(opened)
+        self.producers.deduplication.retain_only(self._deduplicates)
+        if self.state_topics is not None:
+            self.state_topics.adopt_partitions()
+
     def _restore_members(self, journal: FactJournal) -> None:
         """Let groups go on with their members, whose sessions begin now."""
-        groups, membership = self.groups, self.groups.membership
+        membership = self.groups.membership
         membership.attach(journal)
-        for name in membership:
+        self._restore_groups(membership)
+        self.groups.records.attach(journal, self._occupied_groups())
+
+    def _occupied_groups(self) -> set[str]:
+        return {group.name for group in self.groups if not group.is_empty}
+
+    def _restore_groups(self, names: Iterable[str]) -> None:
+        groups, membership = self.groups, self.groups.membership
+        for name in names:
             rows = membership.rows(name)
             row = rows.get(GROUP, b"")
             is_share, is_streams = is_share_group(row), is_streams_group(row)
@@ -327,7 +359,6 @@ class Broker:
                 self.consumer_groups.restore(name, rows)
             else:
                 groups.restore_classic(name, rows)
-        groups.records.attach(journal, [group.name for group in groups if not group.is_empty])
 
     def _map_setting_stores(self) -> Mapping[str, ApplySetting]:
         """Return who applies a setting, by the beginning of its key."""
@@ -422,8 +453,13 @@ class Broker:
 
     def restore_snapshot(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
         """Restore the state of the last flush cut, of what this node owns; CorruptLog."""
+        owns = self.cluster.ownership.owns_snapshot
+        self._load_rows((key, value) for key, value in rows if owns(key))
+        self.producers.deduplication.finish_loading()
+
+    def _load_rows(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
         deduplication, exists = self.producers.deduplication, self.cluster.has_partition
-        loaders: dict[bytes, Callable[[bytes, bytes], None]] = {
+        loaders: dict[bytes, Callable[[bytes, bytes], object]] = {
             CURSOR_KEY: lambda _, value: self.committed_offsets.load(value),
             GROUP_KEY: lambda _, value: self.groups.records.load(value),
             MEMBER_KEY: self.groups.membership.load,
@@ -436,14 +472,11 @@ class Broker:
             SHARE_KEY: lambda _, value: self.share_partitions.positions.load(value),
             SEQUENCE_KEY: lambda key, value: deduplication.load(key, value, exists),
         }
-        ownership = self.cluster.ownership
         for key, value in rows:
             load = loaders.get(key[:1])
             if load is None:
                 raise CorruptLog(f"a snapshot of unknown kind {key[:1]!r}")
-            if ownership.owns_snapshot(key):
-                load(key, value)
-        self.producers.deduplication.finish_loading()
+            load(key, value)
 
     def _load_mark(self, mark: ProducerMark) -> None:
         if self.cluster.has_partition(mark.partition_id):

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
@@ -242,6 +242,20 @@ class Log:
             raise ValueError(f"partition {partition_id} exists")
         whole = PartitionRange(start_offset, start_offset, start_offset)
         return self._add_partition(partition_id, owner_epoch, whole)
+
+    def adopt_partition(
+        self, partition_id: int, owner_epoch: int, known: PartitionRange
+    ) -> PartitionLog:
+        """Open the log of a partition that another node had: all of it is in segments."""
+        if partition_id in self._partitions:
+            raise ValueError(f"partition {partition_id} exists")
+        return self._add_partition(partition_id, owner_epoch, known)
+
+    def adopt_segments(self, segments: Iterable[SegmentInfo]) -> None:
+        """Add segments that other nodes have made, before their partitions are read here."""
+        for segment in segments:
+            if segment.segment_id not in self._catalog.segments:
+                self._catalog.add(segment)
 
     def _add_partition(
         self, partition_id: int, owner_epoch: int, known: PartitionRange

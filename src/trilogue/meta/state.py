@@ -79,6 +79,11 @@ class MetaState(msgspec.Struct):
         """Return the slot of a group or a transactional id."""
         return crc32(name.encode()) % len(self.slots)
 
+    def partition_range(self, partition_id: int) -> PartitionRange | None:
+        """Return the range of a partition that is in segments; None if there is no such one."""
+        row = self.partitions.get(partition_id)
+        return None if row is None else _range_of(row)
+
     def copy(self) -> MetaState:
         """Return a second state that moves on its own; the rows themselves are immutable."""
         return MetaState(

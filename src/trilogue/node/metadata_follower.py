@@ -9,7 +9,7 @@ applied once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
 from trilogue.broker.topics.ownership import Ownership
@@ -35,9 +35,9 @@ class MetadataFollower:
         writer: MetadataWriter,
         manifests: ManifestWriter,
         versions: AppliedVersions,
-        on_owners: Callable[[Ownership], None] = lambda _: None,
+        on_owners: Callable[[Ownership], Awaitable[None]] | None = None,
     ) -> None:
-        """`on_owners` is called when slots have other owners or epochs."""
+        """`on_owners` is awaited when slots have other owners, after what came with that change."""
         self._on_owners = on_owners
         self._storage = storage
         self._versions = versions
@@ -80,9 +80,8 @@ class MetadataFollower:
 
     async def _apply(self, writes: Sequence[Write]) -> None:
         broker = self._storage.broker
-        if any(table in {"slots", "nodes"} for table, _, _ in writes):
-            broker.cluster.ownership.generation += 1
-            self._on_owners(broker.cluster.ownership)
+        ownership = broker.cluster.ownership
+        ownership.generation += any(table in {"slots", "nodes"} for table, _, _ in writes)
         topics: dict[TopicKey, None] = {key: None for table, key, _ in writes if table == "topics"}
         for key in topics:
             for _ in broker.cluster.follow(key):
@@ -93,6 +92,8 @@ class MetadataFollower:
             broker.apply_setting(name, self._storage.meta.state.settings.get(name))
             if count % SETTINGS_A_STEP == 0:
                 await asyncio.sleep(0)
+        if self._on_owners is not None and any(table == "slots" for table, _, _ in writes):
+            await self._on_owners(ownership)
 
     def _follow_segments(self, writes: Sequence[Write]) -> None:
         """Apply what another node did to segments that this one reads, too."""

@@ -58,6 +58,7 @@ from trilogue.node.background.retired import RetiredFiles
 from trilogue.node.background.splits import SplitPlanner
 from trilogue.node.background.token_expiry import DelegationTokenExpiry
 from trilogue.node.background.transactions import TransactionExpiry, finish_decisions
+from trilogue.node.cluster.adoption import SlotAdoption
 from trilogue.node.cluster.hand_over import HandOver
 from trilogue.node.http_apps import build_http_app, collect_apps
 from trilogue.node.listeners import (
@@ -309,8 +310,9 @@ class Node:
         if versions is not None:  # from the first change on that may come
             from trilogue.node.metadata_follower import MetadataFollower
 
+            adoption = SlotAdoption(self.storage, self.hand_over)
             follower = MetadataFollower(
-                self.storage, self.metadata_writer, self._manifests, versions, self.hand_over.follow
+                self.storage, self.metadata_writer, self._manifests, versions, adoption.follow
             )
             self._catch_up = follower.catch_up
             works += [follower.run(), follower.publish()]

@@ -19,7 +19,7 @@ a crash. Where a salvaged log ends before a mark the mark moves down, which is a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 
 from trilogue.broker.cursors.cursor_facts import Ranges
 from trilogue.broker.cursors.position_store import Fact, PositionStore
@@ -72,7 +72,14 @@ class SharePositions:
     def attach(self, journal: FactJournal) -> None:
         """Begin to write facts: the log has recovered, so positions can be compared with it."""
         self._store.attach(journal)
-        for position in list(self._store):
+        self._fit(list(self._store))
+
+    def adopt(self, partition_ids: Container[int]) -> None:
+        """Compare the positions of partitions with their logs, which were opened now."""
+        self._fit([each for each in self._store if each.key.partition_id in partition_ids])
+
+    def _fit(self, positions: Iterable[SharePosition]) -> None:
+        for position in positions:
             log = self._bounds(position.key.partition_id)
             if log is not None and position.mark > log.high_watermark:
                 self.start(position.key.name, position.key.partition_id, log.high_watermark)

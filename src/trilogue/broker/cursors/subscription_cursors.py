@@ -118,7 +118,15 @@ class SubscriptionCursors:
     def attach(self, journal: FactJournal) -> None:
         """Begin to serve: the log has recovered, so cursors can be compared with it."""
         self._store.attach(journal)
-        for cursor in list(self):
+        self._fit_all(list(self))
+
+    def adopt(self, partition_ids: Iterable[int]) -> None:
+        """Compare the cursors of partitions with their logs, which were opened now."""
+        for partition_id in partition_ids:
+            self._fit_all(list(self._store.of_partition(partition_id).values()))
+
+    def _fit_all(self, cursors: Iterable[Cursor]) -> None:
+        for cursor in cursors:
             log = self._bounds(cursor.partition_id)
             if log is not None:
                 self._fit(cursor, log.start_offset, log.high_watermark)

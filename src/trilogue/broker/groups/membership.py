@@ -128,10 +128,7 @@ class Membership:
 
     def load(self, key: bytes, row: bytes) -> None:
         """Apply a snapshot row; it need not be written to the next snapshot. CorruptLog."""
-        with ByteReader("GROUP_MEMBERS key", key) as reader:
-            reader.read_bytes(len(MEMBER_KEY))
-            group = reader.read_text(*reader.read_struct(_SIZE))
-            member_id = reader.read_text(len(key) - len(MEMBER_KEY) - 2 - len(group.encode()))
+        group, member_id = decode_member_key(key)
         self._groups.setdefault(group, {})[member_id] = row
 
     def snapshot(self) -> list[SnapshotRow]:
@@ -213,3 +210,11 @@ def member_key(group: str, member_id: str) -> bytes:
     """Return the key of the snapshot row of a member, or of the group."""
     name = group.encode()
     return MEMBER_KEY + _SIZE.pack(len(name)) + name + member_id.encode()
+
+
+def decode_member_key(key: bytes) -> tuple[str, str]:
+    """Return the group and the member id of the key of a snapshot row; CorruptLog."""
+    with ByteReader("GROUP_MEMBERS key", key) as reader:
+        reader.read_bytes(len(MEMBER_KEY))
+        group = reader.read_text(*reader.read_struct(_SIZE))
+        return group, reader.read_text(len(key) - len(MEMBER_KEY) - 2 - len(group.encode()))

@@ -16,7 +16,7 @@ empty from the next start.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
 from struct import Struct
 from typing import Final, NamedTuple
@@ -57,9 +57,15 @@ class GroupRecords:
     def attach(self, journal: FactJournal, occupied: Container[str] = ()) -> None:
         """Begin to write facts; of the groups that had members only `occupied` still have some."""
         self._journal = journal
-        for name, record in list(self._records.items()):
-            if record.empty_since_ms == OCCUPIED and name not in occupied:
-                self._set(name, record._replace(empty_since_ms=self._now_ms()))
+        self.note_empty(list(self._records), occupied)
+
+    def note_empty(self, names: Iterable[str], occupied: Container[str]) -> None:
+        """Note of groups that were read which of them have no members any more."""
+        for name in names:
+            record = self._records.get(name)
+            if record is None or record.empty_since_ms != OCCUPIED or name in occupied:
+                continue
+            self._set(name, record._replace(empty_since_ms=self._now_ms()))
 
     def names(self) -> list[str]:
         """Return every name that has a record."""

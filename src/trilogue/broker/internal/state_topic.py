@@ -113,23 +113,29 @@ class StateTopic:
         if topic.name == self.name and event is TopicEvent.CREATED:
             self._begin_fill()
 
+    def adopt_partitions(self) -> None:
+        """Fill partitions that have come with their slots, if they are empty."""
+        topic = self._topic
+        if topic is not None and self._unfilled:  # that fill will find the names that came
+            self._unfilled |= _empty_numbers(topic)
+        else:
+            self._begin_fill()
+
     def _begin_fill(self) -> None:
         """Fill empty partitions when all facts so far are applied."""
         topic = self._topic
         if topic is None:
             return
         self._newer.clear()
-        self._unfilled = {
-            number
-            for number, partition in enumerate(topic.partitions)
-            if not partition.is_remote and not partition.log.end_offset
-        }
+        self._unfilled = _empty_numbers(topic)
         if self._unfilled:
             assert self._journal is not None
             self._journal.on_commit(lambda problem: self._fill(topic, problem))
 
     def _fill(self, topic: Topic, problem: BaseException | None) -> None:
-        if problem is None and topic is self._topic:
+        present = self._topic
+        if problem is None and present is not None and present.topic_id == topic.topic_id:
+            topic = present  # with the partitions that have come since
             try:
                 for name, records in self._list_records():
                     number = self._number_of(topic, name)
@@ -140,6 +146,14 @@ class StateTopic:
                 log.exception("internal_topic.incomplete")
         self._unfilled.clear()
         self._newer.clear()
+
+
+def _empty_numbers(topic: Topic) -> set[int]:
+    return {
+        number
+        for number, partition in enumerate(topic.partitions)
+        if not partition.is_remote and not partition.log.end_offset
+    }
 
 
 def _build_batches(records: Iterable[KeyValue], now_ms: int) -> Iterator[bytes]:

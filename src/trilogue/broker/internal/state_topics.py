@@ -91,6 +91,11 @@ class StateTopics:
         self._table.on_change = self._write_transaction
         self._cluster.removal_steps.append(self._remove_topic)
 
+    def adopt_partitions(self) -> None:
+        """Go on in partitions that have come with their slots."""
+        self.offsets.adopt_partitions()
+        self.transactions.adopt_partitions()
+
     # -- offsets and groups
 
     def _write_moves(self, group: str, moves: Iterable[tuple[int, CommittedOffset]]) -> None:

@@ -187,9 +187,12 @@ class Deduplication:
         state.saved = True
         self._partitions.setdefault(partition_id, OrderedDict())[producer_key] = state
 
-    def finish_loading(self) -> None:
-        """Order the producers by their last use, after all rows were loaded."""
-        for partition_id, states in self._partitions.items():
+    def finish_loading(self, partition_ids: Iterable[int] | None = None) -> None:
+        """Order the producers (of these partitions) by their last use, after rows were loaded."""
+        for partition_id in list(self._partitions) if partition_ids is None else partition_ids:
+            states = self._partitions.get(partition_id)
+            if states is None:
+                continue
             by_use: Iterable[tuple[int, _ProducerState]] = sorted(
                 states.items(), key=lambda item: item[1].active_ms
             )

@@ -13,6 +13,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
+from operator import is_
 from typing import Any
 
 import msgspec
@@ -50,6 +51,7 @@ from trilogue.broker.topics.partition import Partition
 from trilogue.broker.topics.policies import DEFAULT_POLICIES, Policies, terminated_partitions
 from trilogue.broker.topics.topic import INTERNAL_PARTITIONS, Topic
 from trilogue.log.partition_log import PartitionLog
+from trilogue.log.segments.manifest import PartitionRange
 from trilogue.meta.operations import (
     DeleteTopic,
     Op,
@@ -457,6 +459,40 @@ class Cluster:
         else:
             self._alter(topic, row)
 
+    # -- slots that come
+
+    def adopt_slots(self) -> list[int]:
+        """Open the partitions of slots that this node serves now, and did not; return their ids."""
+        opened: list[int] = []
+        for topic in list(self._topics.values()):
+            parts = self._adopt_partitions(topic.partitions)
+            if parts is topic.partitions:
+                continue
+            pairs = zip(topic.partitions, parts, strict=True)
+            opened += [new.partition_id for old, new in pairs if new is not old]
+            self._partitions.update((each.partition_id, each) for each in parts)
+            grown = Topic(topic.row, topic.name, tuple(parts))
+            self._topics[grown.name] = self._by_id[grown.topic_id] = grown
+            self._apply_policies(grown)
+        self.generation += 1
+        return opened
+
+    def _adopt_partitions(self, parts: Sequence[Partition]) -> Sequence[Partition]:
+        """Return partitions with a log for each that this node serves by now; the same if none."""
+        owns, adopted = self.ownership.owns_partition, list(parts)
+        for number, part in enumerate(parts):
+            if part.is_remote and owns(part.partition_id):
+                adopted[number] = self._adopt(part)
+        return parts if all(map(is_, adopted, parts)) else adopted
+
+    def _adopt(self, part: Partition) -> Partition:
+        assert self._logs is not None, "no log yet"
+        partition_id = part.partition_id
+        known = self._meta.partition_range(partition_id) or PartitionRange(0, 0, 0)
+        epoch = self.ownership.partition_epoch(partition_id)
+        log_ = self._logs.adopt_partition(partition_id, epoch, known)
+        return Partition(log_, self._producers.partition(partition_id), part.settings)
+
     # -- inside
 
     def _resolve(self, kept: Mapping[str, str]) -> TopicSettings:
@@ -551,6 +587,7 @@ class Cluster:
         return topic
 
     def _add_partitions(self, topic: Topic, row: TopicRow, parts: Sequence[Partition]) -> Topic:
+        parts = self._adopt_partitions(parts)
         self._partitions.update((each.partition_id, each) for each in parts)
         return self._replace(Topic(row, topic.name, (*topic.partitions, *parts)))
 
@@ -577,6 +614,7 @@ class Cluster:
     def _add(self, row: TopicRow, parts: Sequence[Partition]) -> Topic:
         settings = self._resolve(row.settings)
         name = TopicName(row.tenant, row.namespace, row.name)
+        parts = self._adopt_partitions(parts)  # of slots that have come since they were made
         topic = Topic(row, name, tuple(parts))
         if parts[0].settings != settings:  # defaults were changed meanwhile
             for partition in parts:

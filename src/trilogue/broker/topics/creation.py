@@ -17,6 +17,7 @@ from trilogue.broker.topics.ownership import Ownership
 from trilogue.broker.topics.partition import Partition
 from trilogue.broker.topics.remote_partition import RemotePartition
 from trilogue.log.partition_log import PartitionLog
+from trilogue.log.segments.manifest import PartitionRange
 
 if TYPE_CHECKING:
     from trilogue.broker.cursors.position import Cursor
@@ -35,6 +36,11 @@ class PartitionLogs(Port):
 
     def create_partition(self, partition_id: int, owner_epoch: int, /) -> PartitionLog:
         """Create the log of a new partition."""
+
+    def adopt_partition(
+        self, partition_id: int, owner_epoch: int, known: PartitionRange, /
+    ) -> PartitionLog:
+        """Open the log of a partition that another node had."""
 
     def drop_partition(self, partition_id: int, /) -> None:
         """Remove the log of a partition."""

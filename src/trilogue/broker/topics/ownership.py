@@ -5,7 +5,7 @@ The rows are meta's, so the answers move when meta's state moves. With one node 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from struct import Struct
 
 from trilogue.broker.facts import (
@@ -48,8 +48,14 @@ class Ownership:
         self.generation = 0  # moves when meta has other owners or epochs; for caches
 
     def hold(self) -> None:
-        """Serve no slot but those of now: the state of others is read by another start."""
+        """Serve no slot but those of now, and those that `adopt` adds with their state."""
         self._held = frozenset(slot for slot in self._state.slots if self._state.owns(slot))
+
+    def adopt(self, slots: Collection[int]) -> None:
+        """Serve more slots of this node: their state is read."""
+        if self._held is not None:
+            self._held |= frozenset(slots)
+        self.generation += 1
 
     def owns_slot(self, slot: int) -> bool:
         """Whether this node serves a slot: it is the owner, and has the slot's state."""
@@ -59,7 +65,7 @@ class Ownership:
 
     @property
     def gained(self) -> list[int]:
-        """The slots that this node owns and does not serve before its next start."""
+        """The slots that this node owns and does not serve: their state is not read yet."""
         owned = (each for each in self._state.slots if self._state.owns(each))
         return [each for each in owned if not self.owns_slot(each)]
 
@@ -174,21 +180,25 @@ class Ownership:
 
     def owns_snapshot(self, key: bytes) -> bool:
         """Whether the row of a flush cut (broker/facts.py) belongs to this node."""
+        return self.owns_slot(self.snapshot_slot(key))
+
+    def snapshot_slot(self, key: bytes) -> int:
+        """Return the slot that the row of a flush cut belongs to."""
         if len(self._state.slots) == 1:
-            return self.owns_slot(0)
+            return 0
         kind = key[:1]
         if kind in NAMED:
-            return self.owns_name(key[1:].decode())
+            return self.slot_of(key[1:].decode())
         if kind in {MEMBER_KEY, PENDING_KEY}:
             (size,) = _NAME_SIZE.unpack_from(key, 1)
-            return self.owns_name(key[3 : 3 + size].decode())
+            return self.slot_of(key[3 : 3 + size].decode())
         at = PARTITION_AT
         if kind == CURSOR_KEY:
             if key[1] == Protocol.KAFKA:
-                return self.owns_name(key[2 + _PARTITION_ID.size :].decode())
+                return self.slot_of(key[2 + _PARTITION_ID.size :].decode())
             at += 1
         (partition_id,) = _PARTITION_ID.unpack_from(key, at)
-        return self.owns_partition(partition_id)
+        return self._slot(partition_id)
 
     def owns_segment(self, segment: SegmentInfo) -> bool:
         """Whether no other node owns a partition that has entries in a segment."""

@@ -53,18 +53,19 @@ class Branches:
             raise NotCoordinator(f"node {owner} coordinates {transactional_id}")
 
     def partition_owner(self, partition_id: int) -> int | None:
-        """Return the other node that owns a partition; None for this one, or without a topic."""
-        if not self._has_partition(partition_id):
+        """Return the node that owns a partition; None if this one serves it, or without a topic.
+
+        That may be this node before it has adopted the slot: then nothing is sent, but tried again.
+        """
+        if not self._has_partition(partition_id) or self._ownership.owns_partition(partition_id):
             return None
-        owner = self._ownership.partition_owner(partition_id)
-        return None if owner == self._ownership.node_id else owner
+        return self._ownership.partition_owner(partition_id)
 
     def group_owner(self, group: str) -> int | None:
-        """Return the other node that coordinates a group; None for this one."""
-        if not self._ownership.is_divided:
+        """Return the node that coordinates a group; None if it is this one, as above."""
+        if not self._ownership.is_divided or self._ownership.owns_name(group):
             return None
-        owner = self._ownership.name_owner(group)
-        return None if owner == self._ownership.node_id else owner
+        return self._ownership.name_owner(group)
 
     def exist(self, contained: Contained) -> bool:
         """Whether other nodes have parts of a transaction."""

@@ -23,7 +23,7 @@ waits for that, or for the promise that it gets. Source: KIP-98, KIP-360, KIP-58
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -131,7 +131,11 @@ class TransactionCoordinator:
         node cannot know that they are pending.
         """
         self.table.attach(journal)
-        for transaction in self.table:
+        self.resume(self.table)
+
+    def resume(self, transactions: Iterable[Transaction]) -> None:
+        """Finish what was decided of transactions whose state was read, as at the start."""
+        for transaction in transactions:
             if transaction.state.is_ending:
                 transaction.ending = Promise()
                 self._finish(transaction, self._marker_of(transaction))

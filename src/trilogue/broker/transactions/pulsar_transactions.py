@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from trilogue.broker.cursors.position import Cursor
@@ -104,12 +104,16 @@ class PulsarTransactions:
 
     def attach(self) -> None:
         """Count what a recovered coordinator has; it begins to serve after this."""
-        rows = [each.row for each in self.coordinator.table if each.row.owner]
+        self.adopt(self.coordinator.table)
+
+    def adopt(self, transactions: Iterable[Transaction]) -> None:
+        """Count transactions whose state was read."""
+        rows = [each.row for each in transactions if each.row.owner]
         ended = [row for row in rows if row.state in COMPLETE.values()]
         self._ended.extend(
             row.transactional_id for row in sorted(ended, key=lambda row: row.changed_ms)
         )
-        self._open = len(rows) - len(ended)
+        self._open += len(rows) - len(ended)
 
     # -- coordinators
 
@@ -121,14 +125,15 @@ class PulsarTransactions:
         return owner
 
     def check_coordinator(self, number: int) -> None:
-        """Raise NotCoordinator where another node has this coordinator, or none."""
+        """Raise NotCoordinator where another node has this coordinator, or none has it yet."""
         owner = self.find_coordinator(number)
-        if owner != self._ownership.node_id:
+        if not self._ownership.owns_slot(number):
             raise NotCoordinator(f"node {owner} has transaction coordinator {number}")
 
     def coordinates(self, txn_id: TxnId) -> bool:
         """Whether this node has the coordinator of a transaction, or there is no such one."""
-        return self._ownership.slot_owner(txn_id.most) in {None, self._ownership.node_id}
+        slot = txn_id.most
+        return self._ownership.slot_owner(slot) is None or self._ownership.owns_slot(slot)
 
     def txn_id_of(self, row: TransactionRow) -> TxnId:
         """Return the TxnID of the transaction of a transactional id."""

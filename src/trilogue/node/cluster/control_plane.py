@@ -38,7 +38,6 @@ class Decision(msgspec.Struct, frozen=True):
     alive: frozenset[int]
     finished: list[tuple[int, int]]  # moves to remove: slots, and this node
     given: dict[int, int]  # slots that this node hands over, after a flush
-    awaited: dict[int, int]  # moves to this node, for which it may flush beforehand
     dead: Lease | None  # of the node whose slots this node spreads
 
 
@@ -83,12 +82,14 @@ class ControlPlane:
             each.node_id for each in leases if each not in over and not each.is_recovery
         )
         self._is_watcher = self.node_id in sorted(alive | {self.node_id})[:WATCHERS]
-        to_this = {slot: to for slot, to in view.moves.items() if to == self.node_id}
         return Decision(
             alive,
-            [(slot, to) for slot, to in to_this.items() if slot in view.served],
+            [
+                (slot, to)
+                for slot, to in view.moves.items()
+                if to == self.node_id and slot in view.served
+            ],
             slots_to_give(self.node_id, view.moves, view.served, alive),
-            to_this,
             self._node_to_spread(view, dead, alive) if self._spreads else None,
         )
 

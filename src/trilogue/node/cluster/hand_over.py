@@ -8,8 +8,8 @@
 
 The transaction comes after everything that writes is closed, and only if the journal is in
 segments: what the next owner needs is in object storage and in meta then. If it is not written, the
-node starts again as the owner. The next owner starts again, too, when it follows the change: until
-then it refuses clients, since it has nothing of these slots (`Ownership.hold`).
+node starts again as the owner. The next owner adopts the slots when it follows the change
+(adoption.py). Until then it refuses their clients, since it has nothing of them (`Ownership.hold`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from trilogue.meta.operations import GiveSlots
 from trilogue.node.storage import NodePlace, Storage
 
 if TYPE_CHECKING:
-    from trilogue.broker.topics.ownership import Ownership
     from trilogue.node.settings.table import Settings
 
 log = logging.getLogger(__name__)
@@ -54,12 +53,6 @@ class HandOver:
     def skips_flush(self) -> bool:
         """Whether the start that follows reads the journal: no other node needs it."""
         return self.wanted.is_set() and not self.owners
-
-    def follow(self, ownership: Ownership) -> None:
-        """Let the node start again if it has got slots."""
-        if ownership.gained and not self.wanted.is_set():
-            log.info("slots.gained", extra={"slots": ownership.gained})
-            self.request({})
 
     def request(self, owners: Mapping[int, int]) -> None:
         """Let the node start again, without these slots."""

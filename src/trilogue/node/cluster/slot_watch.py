@@ -2,7 +2,7 @@
 
 ```
  slot_moves has a slot of this node      flush while serving, hand it over, start again without it
- meta has a slot that is new here        start again with it
+ meta has a slot that is new here        adopt it while serving (adoption.py)
  a lease is over, and stays over         serve as that node without listeners, in a helper process:
                                          flush its journal, hand its slots over to the living
 ```
@@ -59,7 +59,6 @@ class SlotWatch:
         self._rates = SlotRates(node.storage.broker.cluster, time.monotonic)
         self._recovery: asyncio.Task[None] | None = None
         self._connection: Connection | None = None
-        self._prepared: dict[int, int] = {}  # moves to this node that it has flushed for
         self._read_s = 0.0
         self._leases: list[Lease] = []
         self._present: frozenset[bytes] = frozenset()
@@ -102,7 +101,6 @@ class SlotWatch:
 
     async def _look(self, connection: Connection) -> None:
         ownership = self._ownership
-        self._node.hand_over.follow(ownership)
         asked_s = time.monotonic()
         moves = await slot_moves.read_moves(connection)
         if self._plane.needs_leases(asked_s, moves):
@@ -127,14 +125,6 @@ class SlotWatch:
             await slot_loads.write_loads(connection, rates)
         if decision.given:
             await self._give(connection, decision.given)
-        elif decision.awaited:
-            await self._prepare(decision.awaited)
-
-    async def _prepare(self, awaited: dict[int, int]) -> None:
-        """Flush before slots come: the start that follows has less to read and to flush."""
-        if awaited != self._prepared:
-            self._prepared = awaited
-            await self._flush()
 
     async def _give(self, connection: Connection, given: Mapping[int, int]) -> None:
         if not await self._flush():
