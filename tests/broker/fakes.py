@@ -17,6 +17,7 @@ from trilogue.entry.entry import EntryHeader
 from trilogue.entry.header import CHECKED_FROM, HEADER, HEADER_SIZE, LENGTH_PREFIX
 from trilogue.log.errors import LogError
 from trilogue.log.segments.extents import Extent
+from trilogue.log.segments.manifest import PartitionRange
 from trilogue.meta.memory import MemoryMeta
 
 
@@ -107,6 +108,14 @@ class FakeLog:
 
     def create_partition(self, partition_id: int, owner_epoch: int) -> FakePartitionLog:
         made = self.partitions[partition_id] = FakePartitionLog(self, partition_id, owner_epoch)
+        return made
+
+    def adopt_partition(
+        self, partition_id: int, owner_epoch: int, known: PartitionRange
+    ) -> FakePartitionLog:
+        made = self.create_partition(partition_id, owner_epoch)
+        made.start_offset = known.start_offset
+        made.end_offset = made.high_watermark = known.flushed_end
         return made
 
     def drop_partition(self, partition_id: int) -> None:

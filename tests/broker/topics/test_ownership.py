@@ -13,7 +13,7 @@ def state_of(*owners: int) -> MetaState:
     return state
 
 
-def test_a_slot_that_a_node_gets_is_not_served_before_its_next_start():
+def test_a_slot_that_a_node_gets_is_not_served_before_its_state_is_read():
     state = state_of(1, 2)
     ownership = Ownership(state)
     ownership.hold()
@@ -28,6 +28,12 @@ def test_a_slot_that_a_node_gets_is_not_served_before_its_next_start():
     started_again.hold()
     assert started_again.gained == []
     assert started_again.is_alone
+
+    generation = ownership.generation
+    ownership.adopt([1])
+    assert ownership.gained == []
+    assert ownership.is_alone
+    assert ownership.generation > generation, "for caches"
 
 
 def test_a_slot_that_a_node_gives_away_is_not_served():

@@ -27,6 +27,9 @@ class FakeOwnership:
     def partition_owner(self, partition_id: int) -> int:
         return self.partitions[partition_id]
 
+    def owns_partition(self, partition_id: int) -> bool:
+        return self.partition_owner(partition_id) == HERE
+
 
 class FakePort:
     def __init__(self) -> None:
