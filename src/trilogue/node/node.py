@@ -255,8 +255,8 @@ class Node:
         self.helper = Helper()
         self._stack.push_async_callback(self.helper.close)
         self._manifests = ManifestWriter(self.storage, self._publisher)
-        is_publisher = self.place.cluster is not None or self.storage.meta.state.owns(0)
-        self._manifests.is_publisher = is_publisher
+        in_cluster = self.place.cluster is not None
+        self._manifests.is_publisher = in_cluster or self.storage.meta.state.owns(0)
         versions = open_versions(self.storage, self._stack) if self.place.has_others else None
         self.metadata_writer = MetadataWriter(self.storage, self._manifests, versions)
         grace_s = settings.seconds("segments.grace")
@@ -273,10 +273,9 @@ class Node:
             at_work=lambda: self.maintenance.at_work,
             on_moved=self.maintenance.wake,
         )
-        every_s = settings.seconds("subscriptions.check-every")
-        self.expiry = BacklogExpiry(self.storage, self.now_ms, every_s=every_s)
-        broker = self.storage.broker
-        every_s = broker.groups.settings.offset_check_ms / 1_000
+        check_s = settings.seconds("subscriptions.check-every")
+        self.expiry = BacklogExpiry(self.storage, self.now_ms, every_s=check_s)
+        broker, every_s = self.storage.broker, settings.seconds("groups.offset-check")
         self.group_expiry = OffsetExpiry(broker, self.now_ms, every_s=every_s)
         self.token_expiry = DelegationTokenExpiry(
             broker.delegation_tokens,
@@ -310,9 +309,9 @@ class Node:
         if versions is not None:  # from the first change on that may come
             from trilogue.node.metadata_follower import MetadataFollower
 
-            adoption = SlotAdoption(self.storage, self.hand_over)
+            adopt = SlotAdoption(self.storage, self.hand_over).follow
             follower = MetadataFollower(
-                self.storage, self.metadata_writer, self._manifests, versions, adoption.follow
+                self.storage, self.metadata_writer, self._manifests, versions, adopt
             )
             self._catch_up = follower.catch_up
             works += [follower.run(), follower.publish()]
