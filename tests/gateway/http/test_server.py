@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import threading
 
 import httpx
 import msgspec
 import pytest
+import uvloop
 
 from trilogue.gateway.http.app import Health, SharedPage, build_app
 from trilogue.gateway.http.connection_limits import HttpLimits
@@ -199,6 +201,22 @@ def test_connections_beyond_the_limit_are_closed_at_once():
             second_writer.close()
 
     asyncio.run(scenario())
+
+
+def test_the_end_of_a_reply_does_not_wait_for_the_peer():
+    """As the node runs it: uvloop leaves Nagle's algorithm on."""
+
+    async def scenario():
+        async with opened() as (door, host, port):
+            reader, writer = await asyncio.open_connection(host, port)
+            writer.write(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+            assert b"200 OK" in await reader.readuntil(b"\r\n\r\n")
+            (connection,) = door._server.server_state.connections
+            accepted = connection.transport.get_extra_info("socket")
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            writer.close()
+
+    uvloop.run(scenario())
 
 
 def test_an_address_has_a_share_of_the_connections():
