@@ -24,9 +24,12 @@ def test_names_are_not_case_sensitive():
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"kafka.session.timeout.ms": "9"}, "unknown option 'kafka.session.timeout.ms'"),
+        ({"kafka.no.such.key": "9"}, "unknown option 'kafka.no.such.key'"),
+        ({"kafka.auto.offset.reset": "earliest"}, "startingOffsets is where"),
+        ({"kafka.enable.auto.commit": "true"}, "kafka.group.id publishes"),
+        ({"kafka.value.deserializer": "x"}, "binary columns"),
+        ({"waitingForNonExistedTopic": "true"}, "subscribePattern finds"),
         ({"kafka.isolation.level": "serializable"}, "read_committed or read_uncommitted"),
-        ({"kafka.client.id": "c"}, "unknown option 'kafka.client.id'"),
         ({"kafka.bootstrap.servers": ""}, "required"),
         ({"kafka.security.protocol": "TLS"}, "security_protocol"),
         ({"kafka.sasl.username": "u"}, "sasl_username needs"),
@@ -113,6 +116,24 @@ def test_names_of_pulsar_spark_stand_for_ours():
         ReadOptions.parse({**SERVERS, "topic": "a", "subscribe": "b"})
 
 
+def test_options_that_change_no_row_are_passed_over():
+    """What scripts for spark-sql-kafka and pulsar-spark have beside the options of the rows."""
+    read = {
+        "groupIdPrefix": "etl", "fetchOffset.numRetries": "5", "fetchOffset.retryIntervalMs": "9",
+        "kafka.max.poll.records": "500", "kafka.session.timeout.ms": "9", "kafka.client.id": "c",
+        "kafka.fetch.max.bytes": "9", "kafka.enable.auto.commit": "false",
+        "subscriptionPrefix": "s", "allowDifferentTopicSchemas": "true",
+    }  # fmt: skip
+    write = {
+        "includeHeaders": "true", "kafka.acks": "all", "kafka.linger.ms": "5", "kafka.retries": "3",
+        "kafka.enable.idempotence": "true", "kafka.max.request.size": "9",
+    }  # fmt: skip
+
+    assert ReadOptions.parse({**READ, **read}) == ReadOptions.parse(READ)
+    assert WriteOptions.parse({**SERVERS, **write}) == WriteOptions.parse(SERVERS)
+    assert ReadOptions.parse({**READ, "includeHeaders": "true"}).columns == COLUMNS
+
+
 def test_every_way_to_name_topics():
     by_pattern = ReadOptions.parse({**SERVERS, "subscribePattern": "t.*"})
     by_partition = ReadOptions.parse({**SERVERS, "assign": '{"t": [1, 0, 1]}'})
@@ -180,6 +201,22 @@ def test_durations_are_spelled_as_spark_spells_them(text, seconds):
     options = ReadOptions.parse({**READ, "maxTriggerDelay": text})
 
     assert seconds == options.max_trigger_delay_s
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"kafka.transactional.id": "t"}, "deliveryGuarantee=exactly-once"),
+        ({"kafka.key.serializer": "x"}, "binary columns"),
+        ({"kafka.partitioner.class": "x"}, "a column partition chooses"),
+        ({"kafka.compression.type": "brotli"}, "compression takes one of"),
+        ({"kafka.compression.type": "gzip", "compression": "lz4"}, "given twice"),
+    ],
+)
+def test_options_of_java_s_producer_say_what_to_do(more, message):
+    with pytest.raises(OptionError, match=message):
+        WriteOptions.parse({**SERVERS, **more})
+    assert WriteOptions.parse({**SERVERS, "kafka.compression.type": "gzip"}).codec == 1
 
 
 def test_a_writer_s_options():

@@ -1,7 +1,7 @@
 """What the options of the Spark source and sink share: names, values, the connection.
 
 Names are those of Spark's Kafka connector where it has one, so that a job moves by changing its
-format. An option that is unknown or has no effect here is refused.
+format. An option that is unknown is refused; those of other connectors are in foreign_options.py.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from trilogue.client.kafka.options import ClientOptions
 from trilogue.client.kafka.security import Security
 from trilogue.client.options import build_options
 from trilogue.spark.errors import OptionError
+from trilogue.spark.foreign_options import drop_foreign_options
 
 KAFKA = "kafka."
 CONNECTION_OPTIONS = {
@@ -65,6 +66,7 @@ def check_names(
     """
     names = {name.lower(): name for name in known} | _CLIENT_KEYS
     names |= {alias.lower(): name for alias, name in (aliases or {}).items()}
+    given = drop_foreign_options(given, frozenset(names))
     unknown = sorted(name for name in given if name.lower() not in names.keys() | SPARKS_OWN)
     if unknown:
         raise OptionError(f"unknown option {unknown[0]!r}; known: {', '.join(sorted(known))}")

@@ -37,6 +37,8 @@ WRITE_OPTIONS = {
     "commit of all tasks (default 15m)",
 }
 
+ALIASES = {"kafka.compression.type": "compression"}
+
 
 class DeliveryGuarantee(enum.Enum):
     """What a reader of committed messages finds after failures."""
@@ -72,7 +74,7 @@ class WriteOptions:
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> WriteOptions:
         """Check the options of a writer; OptionError if one is invalid."""
-        options = check_names(given, WRITE_OPTIONS)
+        options = check_names(given, WRITE_OPTIONS, ALIASES)
         compression = options.get("compression", "lz4").strip().lower()
         if compression not in CODECS:
             raise OptionError(f"compression takes one of {', '.join(CODECS)}, not {compression!r}")

@@ -13,10 +13,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tools.servers.probe import free_port
 
 from tests.cli.kafka_cli import Shell
-from tests.server import Server, clean_environment, command_line
-from tests.sharing import seed_of_the_run
+from tests.server import Server, clean_environment, command_line, start_server
+from tests.sharing import report, seed_of_the_run
 from tests.spark.rooms import close_links, make_topic, numbered, produce, remove_topic
 from tests.tools import require
 from tests.waiting import wait_until
@@ -397,6 +398,64 @@ def test_writers_that_are_killed_lose_and_repeat_nothing(server, place, kills, r
         seed
     )
     assert len(set(places(rows))) == produced
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3_000)
+@each_format
+def test_tables_through_twenty_kills_of_writer_and_server_have_each_message_once(
+    place, tmp_path_factory, request
+):
+    """A writer that has ended, of a kill or because the server was away, starts again."""
+    data = tmp_path_factory.mktemp("killed") / "data"
+    address = {"kafka": f"127.0.0.1:{free_port()}"}
+    server = start_server(data, listen=address)
+    topic = make_topic(server, 2)
+    seed = seed_of_the_run(request.config)
+    dice, produced, writer = random.Random(seed), 0, None
+    kills = dict.fromkeys(("writer", "server"), 0)
+    command = command_line(
+        "table", "write", topic, *place.arguments, "--commit", "10", "--follow", "--every", "0.1",
+        "--server", server.kafka,
+    )  # fmt: skip
+    for _ in range(20):
+        produce(server, topic, numbered(200, first=produced))
+        produced += 200
+        files = place.count_files()
+
+        def has_committed(before: int = files) -> bool:
+            nonlocal writer
+            if writer is None or writer.poll() is not None:
+                writer = subprocess.Popen(
+                    command, env=clean_environment({}), stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                )  # fmt: skip
+            return place.count_files() > before
+
+        wait_until(has_committed, f"a commit (seed {seed}, {kills})", timeout_s=240)
+        time.sleep(dice.uniform(0, 0.5))  # by design: at any moment of a commit
+        victim = dice.choice(list(kills))
+        kills[victim] += 1
+        if victim == "writer":
+            writer.kill()
+            writer.wait()
+        else:
+            server.kill9()
+            server = start_server(data, listen=address, timeout=120)
+    writer.kill()
+    writer.wait()
+
+    body = Shell(server.kafka).run("table", "write", topic, *place.arguments, "--json")
+    rows = place.read()
+
+    assert json.loads(body.stdout)["offsets"] < produced
+    assert sorted(rows["value"].to_pylist()) == sorted(b"v%d" % one for one in range(produced)), (
+        seed
+    )
+    assert len(set(places(rows))) == produced
+    report(request.node, f"{place.kind}, kills of {kills}: {produced} rows, each once ({seed=})")
+    close_links(server.kafka)
+    server.stop()
 
 
 def test_a_follower_appends_until_it_is_terminated(server, place):
