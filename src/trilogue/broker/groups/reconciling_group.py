@@ -7,7 +7,7 @@ member is removed when its session ends, or when it does not give up in time wha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Final, Generic, TypeVar
 from typing import Protocol as Port
 
@@ -16,6 +16,7 @@ from trilogue.broker.groups.consumer.context import MEMBER_WEIGHT, ConsumerGroup
 from trilogue.broker.groups.consumer.steps import SteppedTask
 from trilogue.broker.groups.consumer.subscribed_topics import SubscribedTopics
 from trilogue.broker.groups.group_members import GroupMembers
+from trilogue.broker.groups.partition_sets import intersect, subtract, unite
 from trilogue.broker.groups.reconciliation import (
     NOTHING,
     MemberState,
@@ -191,6 +192,33 @@ class ReconcilingGroup(Generic[M]):
     def is_waiting(self, member: M) -> bool:
         """Whether a member waits for something that others or the broker do."""
         return member.state is MemberState.UNRELEASED or member.epoch < self.epoch
+
+    def restore_members(
+        self,
+        epoch: int,
+        members: Iterable[M],
+        exclusive: Callable[[M], Mapping[Any, frozenset[int]]],
+    ) -> None:
+        """Go on with the members that are stored, in a group that is new; the next epoch begins.
+
+        Its target is made of what everyone has. `exclusive` returns what only one member may hold.
+        """
+        taken: Mapping[Any, frozenset[int]] = NOTHING
+        for member in members:
+            if intersect(exclusive(member), taken):  # its rows are of two moments
+                member.assigned = subtract(member.assigned, taken)
+                member.revoking, member.assignment_epochs = NOTHING, []
+                member.state = MemberState.STABLE
+            taken = unite(taken, exclusive(member))
+            self.members.add(member)
+            self.target[member.member_id] = member.assigned
+            self.start_session_timer(member)
+            if member.state is MemberState.UNREVOKED:
+                self.wait(member, MemberTimer.REBALANCE, member.rebalance_timeout_ms)
+            epoch = max(epoch, member.epoch)
+        self.target_epoch = epoch
+        self.epoch = epoch + 1
+        self.report_size()
 
     # -- epochs and targets
 

@@ -15,7 +15,7 @@ WITH_PARTITIONS = (  # at another time: Kafka computes a target at most once a s
 )
 
 
-@pytest.mark.full
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_records_are_those_recorded(tmp_path: Path):
     """What has changed on purpose is recorded by `python -m tools.kafka_answers.group_records`."""

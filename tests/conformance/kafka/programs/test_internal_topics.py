@@ -12,10 +12,12 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from tests.conformance.asking import Asker
 from tests.conformance.clients import DEADLINE, IN_PROCESS, Record
 from tests.conformance.clients.kafka_tools import TOOLS_3, TOOLS_4, Tools
 from tests.server import Server, start_server
 from trilogue.broker.internal.state_topic import java_hash
+from trilogue.wire.kafka.groups.share import ShareGroupHeartbeatRequest
 
 OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
 CONSOLE = "org.apache.kafka.tools.consumer.ConsoleConsumer"
@@ -133,6 +135,28 @@ def test_formatters_of_kafka_print_groups_and_transactions(address: str):
     values = [each["value"]["data"] for each in states]
     assert [each["transactionStatus"] for each in values] == [0, 1, 2, 4]
     assert values[1]["transactionPartitions"] == [{"topic": "orders", "partitionIds": [0]}]
+
+
+@pytest.mark.java
+def test_formatters_of_kafka_print_members_of_share_groups(address: str):
+    AdminClient({"bootstrap.servers": address}).list_topics(OFFSETS, timeout=DEADLINE)
+    asker = Asker(address)
+    request = ShareGroupHeartbeatRequest(
+        group_id="sharers", member_id="s", subscribed_topic_names=["orders"]
+    )
+    assert not asker.request(request, 1).error_code
+    asker.close()
+
+    records = print_records(
+        TOOLS_4, address, OFFSETS, "ShareGroupMessageFormatter", name="sharers", count=6
+    )
+    values = {each["key"]["type"]: each["value"]["data"] for each in records}
+    assert values.keys() == set(range(10, 16))
+    assert values[10]["subscribedTopicNames"] == ["orders"]
+    assert values[11]["epoch"] == values[12]["assignmentEpoch"] == values[14]["memberEpoch"]
+    (target,) = values[13]["topicPartitions"]
+    assert values[14]["assignedPartitions"] == [target]
+    assert target["partitions"]
 
 
 def test_clients_cannot_write_to_it(address: str):

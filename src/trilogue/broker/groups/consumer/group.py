@@ -54,7 +54,6 @@ from trilogue.broker.groups.consumer.subscribed_topics import (
     TopicSubscription,
 )
 from trilogue.broker.groups.group import CONSUMER, CONSUMER_PROTOCOL
-from trilogue.broker.groups.partition_sets import intersect, subtract, unite
 from trilogue.broker.groups.reconciliation import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -360,27 +359,12 @@ class ConsumerGroup(ReconcilingGroup[ConsumerGroupMember]):
         """Hear that a member has gone, or goes by another id."""
 
     def restore(self, epoch: int, members: Iterable[ConsumerGroupMember]) -> None:
-        """Go on with the members that are stored, in a group that is new.
-
-        The next epoch begins: its target is made of what everyone has.
-        """
-        taken = NO_PARTITIONS
-        for member in members:
+        """Go on with the members that are stored, in a group that is new."""
+        restored = list(members)
+        for member in restored:
             member.topics = self.subscribed.share(member.topics)
-            if intersect(member.held, taken):  # its rows are of two moments
-                member.assigned = subtract(member.assigned, taken)
-                member.revoking, member.assignment_epochs = NO_PARTITIONS, []
-            taken = unite(taken, member.held)
-            self.members.add(member)
-            self.target[member.member_id] = member.assigned
             self.subscribed.change(NO_TOPICS, member.subscription)
-            self.start_session_timer(member)
-            if member.state is MemberState.UNREVOKED:
-                self.wait(member, MemberTimer.REBALANCE, member.rebalance_timeout_ms)
-            epoch = max(epoch, member.epoch)
-        self.target_epoch = epoch
-        self.epoch = epoch + 1
-        self.report_size()
+        self.restore_members(epoch, restored, lambda member: member.held)
 
     def session_timeout_ms(self, member: ConsumerGroupMember) -> int:
         """Return how long a member may be silent; a classic one has its own time."""

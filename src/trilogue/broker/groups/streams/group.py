@@ -28,12 +28,9 @@ from trilogue.broker.groups.consumer.subscribed_topics import NO_TOPICS
 from trilogue.broker.groups.group import STREAMS
 from trilogue.broker.groups.membership import GROUP
 from trilogue.broker.groups.no_classic_members import NoClassicMembers
-from trilogue.broker.groups.partition_sets import intersect, subtract, unite
 from trilogue.broker.groups.reconciliation import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
-    MemberState,
-    MemberTimer,
 )
 from trilogue.broker.groups.reconciling_group import ReconcilingGroup
 from trilogue.broker.groups.registry import GroupRegistry
@@ -52,6 +49,7 @@ from trilogue.broker.groups.streams.tasks import (
     NO_TASKS,
     TaskRole,
     Tasks,
+    active_tasks,
     tasks_of_role,
 )
 from trilogue.broker.groups.streams.topology import Topology
@@ -233,23 +231,7 @@ class StreamsGroup(NoClassicMembers, ReconcilingGroup[StreamsGroupMember]):
     ) -> None:
         """Go on with what is stored, in a group that is new; the next epoch begins."""
         self._set_topology(topology)
-        taken = NO_TASKS
-        for member in members:
-            active = {key: some for key, some in member.held.items() if key[0] is TaskRole.ACTIVE}
-            if intersect(active, taken):  # its rows are of two moments
-                member.assigned = subtract(member.assigned, taken)
-                member.revoking, member.assignment_epochs = NO_TASKS, []
-                member.state = MemberState.STABLE
-            taken = unite(taken, active)
-            self.members.add(member)
-            self.target[member.member_id] = member.assigned
-            self.start_session_timer(member)
-            if member.state is MemberState.UNREVOKED:
-                self.wait(member, MemberTimer.REBALANCE, member.rebalance_timeout_ms)
-            epoch = max(epoch, member.epoch)
-        self.target_epoch = epoch
-        self.epoch = epoch + 1
-        self.report_size()
+        self.restore_members(epoch, members, lambda member: active_tasks(member.held))
 
     # -- inside
 

@@ -77,12 +77,13 @@ class TaskOwners:
         """Note what a member holds now."""
         if before is after:
             return
-        self._active.update(member_id, _active(before), _active(after))
+        self._active.update(member_id, active_tasks(before), active_tasks(after))
         if after:
             self._held[member_id] = after
         else:
             self._held.pop(member_id, None)
 
 
-def _active(tasks: Tasks) -> Tasks:
+def active_tasks(tasks: Tasks) -> Tasks:
+    """Return the active tasks."""
     return {key: numbers for key, numbers in tasks.items() if key[0] is TaskRole.ACTIVE}

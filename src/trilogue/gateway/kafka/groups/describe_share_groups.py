@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trilogue.broker.access.authorizer import Operation, ResourceKind
-from trilogue.broker.errors import BrokerError
 from trilogue.broker.groups.share.assignor import SIMPLE
+from trilogue.broker.groups.share.group import ShareGroup
 from trilogue.broker.groups.share.members import ShareGroupMember
 from trilogue.broker.names import TopicName, format_kafka
 from trilogue.gateway.kafka.context import RequestContext
-from trilogue.gateway.kafka.errors import to_error_code
-from trilogue.gateway.kafka.groups.described_groups import describe_each
-from trilogue.wire.kafka.errors import ErrorCode
+from trilogue.gateway.kafka.groups.described_groups import describe_each, describe_group
 from trilogue.wire.kafka.groups.describe_share_groups import (
     DescribedShareAssignment,
     DescribedShareGroup,
@@ -41,30 +38,26 @@ async def handle_share_group_describe(
 
 
 def _describe_group(context: RequestContext, name: str) -> DescribedShareGroup:
-    if code := context.group_refusal(name):
-        return _error_group(name, code)
-    if not name:
-        return _error_group(name, ErrorCode.INVALID_GROUP_ID)
-    try:
-        group = context.broker.share_groups.find_group(name)
-    except BrokerError as refusal:
-        return _error_group(name, to_error_code(refusal), str(refusal))
+    return describe_group(
+        context,
+        name,
+        DescribedShareGroup,
+        find=context.broker.share_groups.find_group,
+        list_topics=lambda group: group.subscribed.view,
+        describe=_describe_found,
+    )
+
+
+def _describe_found(group: ShareGroup) -> DescribedShareGroup:
     names = {seen.topic_id: topic for topic, seen in group.subscribed.view.items()}
-    for topic in names.values():
-        if not context.is_allowed_to(Operation.DESCRIBE, ResourceKind.TOPIC, topic):
-            return _error_group(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     return DescribedShareGroup(
-        group_id=name,
+        group_id=group.name,
         group_state=group.state_name,
         group_epoch=group.epoch,
         assignment_epoch=group.target_epoch,
         assignor_name=SIMPLE,
         members=[_describe_member(member, names) for member in group.members],
     )
-
-
-def _error_group(name: str, code: ErrorCode, text: str | None = None) -> DescribedShareGroup:
-    return DescribedShareGroup(error_code=code, error_message=text, group_id=name)
 
 
 def _describe_member(

@@ -8,18 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from trilogue.broker.access.authorizer import Operation, ResourceKind
-from trilogue.broker.errors import BrokerError
 from trilogue.broker.groups.streams.group import StreamsGroup
 from trilogue.broker.groups.streams.members import StreamsGroupMember
 from trilogue.broker.groups.streams.tasks import NO_TASKS, TaskRole, Tasks, tasks_of_role
 from trilogue.broker.groups.streams.topology import InternalTopic, Subtopology
 from trilogue.broker.names import format_kafka
 from trilogue.gateway.kafka.context import RequestContext
-from trilogue.gateway.kafka.errors import to_error_code
-from trilogue.gateway.kafka.groups.described_groups import describe_each
+from trilogue.gateway.kafka.groups.described_groups import describe_each, describe_group
 from trilogue.gateway.kafka.groups.streams import task_ids
-from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.groups.describe_streams_groups import (
     DescribedStreamsGroup,
     DescribedStreamsMember,
@@ -46,19 +42,19 @@ async def handle_streams_group_describe(
 
 
 def _describe_group(context: RequestContext, name: str) -> DescribedStreamsGroup:
-    if code := context.group_refusal(name):
-        return _error_group(name, code)
-    if not name:
-        return _error_group(name, ErrorCode.INVALID_GROUP_ID)
-    try:
-        group = context.broker.streams_groups.find_group(name)
-    except BrokerError as refusal:
-        return _error_group(name, to_error_code(refusal), str(refusal))
-    for topic in group.topology.topics if group.topology is not None else ():
-        if not context.is_allowed_to(Operation.DESCRIBE, ResourceKind.TOPIC, topic):
-            return _error_group(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    return describe_group(
+        context,
+        name,
+        DescribedStreamsGroup,
+        find=context.broker.streams_groups.find_group,
+        list_topics=lambda group: group.topology.topics if group.topology is not None else (),
+        describe=_describe_found,
+    )
+
+
+def _describe_found(group: StreamsGroup) -> DescribedStreamsGroup:
     return DescribedStreamsGroup(
-        group_id=name,
+        group_id=group.name,
         group_state=group.state_name,
         group_epoch=group.epoch,
         assignment_epoch=group.target_epoch,
@@ -68,10 +64,6 @@ def _describe_group(context: RequestContext, name: str) -> DescribedStreamsGroup
             for member in group.members
         ],
     )
-
-
-def _error_group(name: str, code: ErrorCode, text: str | None = None) -> DescribedStreamsGroup:
-    return DescribedStreamsGroup(error_code=code, error_message=text, group_id=name)
 
 
 def _describe_topology(group: StreamsGroup) -> DescribedTopology | None:
