@@ -13,8 +13,9 @@ beside it `toxiproxy-server`, which is github.com/Shopify/toxiproxy/v2/cmd/serve
 module or the crate, which has its tests. `--python` is an
 interpreter with what a suite in Python wants: pytest, pytest-timeout, pytest-asyncio, pytest-mock,
 docker, the client itself. They want their server on port 9092: the run makes itself a network of
-its own (`unshare --net`, as root). What needs share groups is left out, and what needs security
-without `--secured` (`aiokafka`, `kafkajs`); nothing of the suites is changed.
+its own (`unshare --net`, as root). What needs share groups is left out without `--share`
+(`franz-go`, `confluent`), security without `--secured` (`aiokafka`, `kafkajs`), the schema registry
+without `--registry` (`confluent`); nothing of the suites is changed.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ SUITES: dict[str, Callable[[Run], None]] = {
     "kafka-go": kafka_go,
     "rskafka": rskafka,
 }
+REGISTRY = "127.0.0.1:8081"
 SCRIPTS = {
     "kafka-run-class.sh": "",
     "kafka-topics.sh": "org.apache.kafka.tools.TopicCommand",
@@ -81,7 +83,11 @@ def server(name: str, suite: str, log: Path, job: Run) -> Iterator[None]:
         if name == "trilogue":
             ours = start_server(
                 Path(folder) / "data",
-                listen={"kafka": ADDRESS, **(secured.listen() if secured else {})},
+                listen={
+                    "kafka": ADDRESS,
+                    **({"http": REGISTRY} if job.registry else {}),
+                    **(secured.listen() if secured else {}),
+                },
                 settings={
                     "topics.default-partitions": cluster.partitions,
                     "groups.initial-delay": f"{delay_ms}ms",
@@ -146,6 +152,8 @@ def main() -> None:
     parser.add_argument("--no-auto-create", action="store_true", help="of topics")
     parser.add_argument("--full", action="store_true", help="librdkafka: not in quick mode")
     parser.add_argument("--secured", action="store_true", help="with TLS, logins and ACLs")
+    parser.add_argument("--share", action="store_true", help="share groups too")
+    parser.add_argument("--registry", action="store_true", help="confluent: of Trilogue")
     parser.add_argument("--seconds", type=float, default=120.0, help="of each test at most")
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--log", type=Path, default=Path("/tmp/kafka-suites-server.log"))
@@ -155,7 +163,7 @@ def main() -> None:
     chosen = parser.parse_args()
     if chosen.suite == "report":
         ours, real = (json.loads(each.read_text()) for each in (chosen.ours, chosen.real))
-        report(ours, real, "Kafka", partial(left_out, secured=chosen.secured))
+        report(ours, real, "Kafka", partial(left_out, secured=chosen.secured, share=chosen.share))
         return
     enter_own_network("tools.kafka_suites")
     version = chosen.says if chosen.server == "trilogue" else chosen.server
@@ -172,6 +180,8 @@ def main() -> None:
         auto_create=not chosen.no_auto_create,
         quick=not chosen.full,
         secured=chosen.secured,
+        share=chosen.share,
+        registry=f"http://{REGISTRY}/schema-registry" if chosen.registry else "",
     )
     if chosen.out and chosen.out.exists():
         job.results.update(json.loads(chosen.out.read_text()))

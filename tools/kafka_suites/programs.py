@@ -33,7 +33,8 @@ class Run:
     `wanted` is a regular expression of names, `version` the Kafka version that the suite assumes,
     `tools` holds Kafka's own scripts, `consumer` selects KIP-848 groups, `auto_create`
     whether the server makes topics by itself, `quick` that librdkafka may do less in some tests,
-    `secured` that the server has the listeners and users of the suite (secured.py).
+    `secured` that the server has the listeners and users of the suite (secured.py), `share` that
+    share groups are tested, `registry` the address of its schema registry.
     """
 
     folder: Path
@@ -46,13 +47,15 @@ class Run:
     auto_create: bool = True
     quick: bool = True
     secured: bool = False
+    share: bool = False
+    registry: str = ""
     results: Results = field(default_factory=dict)
 
     def takes(self, test: str) -> bool:
         """Whether it is to be run, and was not yet; a reason to leave it out is noted."""
         if not re.search(self.wanted, test) or test in self.results:
             return False
-        if why := left_out(test, secured=self.secured):
+        if why := left_out(test, secured=self.secured, share=self.share):
             self.results[test] = {"result": SKIPPED, "why": why}
         return not why
 
@@ -60,14 +63,12 @@ class Run:
         note(self.results, test, result, seconds, output, telling=TELLING)
 
 
-def left_out(test: str, *, secured: bool = False) -> str:
-    for words, why in (
-        (KERBEROS, "Kerberos") if secured else (SECURITY, "security"),
-        (SHARE, "share groups"),
-    ):
-        if words.search(test):
-            return why
-    return ""
+def left_out(test: str, *, secured: bool = False, share: bool = False) -> str:
+    if not share and SHARE.search(test):
+        return "share groups"
+    if secured:
+        return "Kerberos" if KERBEROS.search(test) else ""
+    return "security" if SECURITY.search(test) else ""
 
 
 def aiokafka(job: Run) -> None:
@@ -94,8 +95,11 @@ def confluent(job: Run) -> None:
     more = {"BROKERS": ADDRESS}
     if job.consumer:
         more["TEST_CONSUMER_GROUP_PROTOCOL"] = "consumer"
-    where = [f"tests/integration/{name}" for name in ("admin", "consumer", "producer")]
-    pytest(job, where, more, [APPEND])
+    names = ["admin", "consumer", "producer", *(["share_consumer"] if job.share else [])]
+    if job.registry:
+        names += ["schema_registry", "serialization"]
+        more["SR_URL"] = job.registry
+    pytest(job, [f"tests/integration/{name}" for name in names], more, [APPEND])
 
 
 def pytest(job: Run, where: list[str], more: dict[str, str], options: list[str]) -> None:
@@ -159,7 +163,7 @@ def kafkajs(job: Run) -> None:
                 continue
             for each in json.loads(outcome.read_text())["testResults"][0]["assertionResults"]:
                 test = f"{name}::{each['fullName']}"
-                why = left_out(test, secured=job.secured)
+                why = left_out(test, secured=job.secured, share=job.share)
                 if why or each["status"] not in (PASSED, FAILED):
                     job.results[test] = {"result": SKIPPED, "why": why or each["status"]}
                     continue

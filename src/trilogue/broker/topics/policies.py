@@ -35,6 +35,7 @@ PERMISSIONS = "pulsar.permissions"  # role -> what it may do with one topic
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 Size = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]  # bytes
+Threshold = Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)]  # -1: never
 Amount = Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)]  # -1: no limit
 Messages = Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)]  # a period; -1 and 0: no limit
 Json = Any
@@ -211,6 +212,21 @@ class BookieAffinityValue(msgspec.Struct, rename="camel", omit_defaults=True):
     bookkeeper_affinity_group_secondary: str | None = None
 
 
+Word = Annotated[str, msgspec.Meta(max_length=1000)]
+OffloadValue = Annotated[
+    dict[
+        Annotated[str, msgspec.Meta(max_length=100)],
+        bool | int | float | Word | dict[Word, Word] | None,
+    ],
+    msgspec.Meta(max_length=64),
+]
+"""The fields of Pulsar's OffloadPolicies that are set, by their JSON names."""
+OFFLOAD_DRIVERS = frozenset(
+    {"S3", "aws-s3", "google-cloud-storage", "filesystem", "azureblob", "aliyun-oss"}
+)
+OFFLOAD_CREDENTIAL = "s3ManagedLedgerOffloadCredentialSecret"
+
+
 class PersistenceValue(msgspec.Struct, rename="camel"):
     """The number of copies; there is one."""
 
@@ -309,6 +325,17 @@ def _no_fields(_value: object) -> dict[str, object]:
     return {}
 
 
+def _offload(value: dict[str, object]) -> dict[str, object]:
+    """Check the driver as Pulsar does; no secret is stored that nothing would use."""
+    if value.get("managedLedgerOffloadDriver") not in OFFLOAD_DRIVERS:
+        raise InvalidSetting(
+            f"The driver is not supported, support value: {', '.join(sorted(OFFLOAD_DRIVERS))}"
+        )
+    if value.get(OFFLOAD_CREDENTIAL):
+        raise InvalidSetting(f"offloadPolicies: {OFFLOAD_CREDENTIAL} is not kept: {_TIERS}")
+    return {}
+
+
 def _persistence(value: PersistenceValue) -> dict[str, object]:
     copies = value.bookkeeper_ensemble, value.bookkeeper_write_quorum, value.bookkeeper_ack_quorum
     if copies != (1, 1, 1):
@@ -373,10 +400,14 @@ def _row(
 
 
 def _without_effect(
-    name: str, kind: Any, why: str, levels: frozenset[PolicyLevel] = BOTH
+    name: str,
+    kind: Any,
+    why: str,
+    levels: frozenset[PolicyLevel] = BOTH,
+    invalid: str = "",
 ) -> Policy:
     test = "test_a_policy_without_effect_is_kept_and_its_reply_has_a_warning"
-    return Policy(name, kind, _no_fields, levels, test=test, no_effect=why)
+    return Policy(name, kind, _no_fields, levels, test=test, no_effect=why, invalid=invalid)
 
 
 def _refused(name: str, why: str) -> Policy:
@@ -455,10 +486,14 @@ POLICIES: dict[str, Policy] = {
         _without_effect("replicationClusters", list[str], _GEO, TOPIC_ONLY),
         _refused("replication", _GEO),
         _refused("replicatedSubscription", _GEO),
-        _refused("offloadPolicies", _TIERS),
-        _refused("offloadThreshold", _TIERS),
-        _refused("offloadThresholdInSeconds", _TIERS),
-        _refused("offloadDeletionLagMs", _TIERS),
+        msgspec.structs.replace(
+            _without_effect("offloadPolicies", OffloadValue, _TIERS), meaning=_offload
+        ),
+        _without_effect("offloadThreshold", Threshold, _TIERS, NAMESPACE_ONLY,
+                        "Invalid value for offloadThreshold"),
+        _without_effect("offloadThresholdInSeconds", Threshold, _TIERS, NAMESPACE_ONLY,
+                        "Invalid value for offloadThresholdInSecond"),
+        _without_effect("offloadDeletionLagMs", Size, _TIERS, NAMESPACE_ONLY),
         _refused("inactiveTopicPolicies", "inactive topics are not deleted"),
         _refused("antiAffinity", "there is one node"),
         _refused("entryFilters", "no foreign code runs here"),

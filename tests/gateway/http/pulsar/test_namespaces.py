@@ -8,7 +8,7 @@ import pulsar
 import pytest
 
 from tests.gateway.http.admin_client import Admin
-from trilogue.broker.topics.policies import POLICIES, PolicyLevel
+from trilogue.broker.topics.policies import OFFLOAD_CREDENTIAL, POLICIES, PolicyLevel
 from trilogue.gateway.http.pulsar.policies import (
     NAMESPACE_PATHS,
     REPLICATION,
@@ -48,6 +48,11 @@ VALUES: dict[str, Any] = {
     "bookieAffinityGroup": {"bookkeeperAffinityGroupPrimary": "p"},
     "dispatcherPauseOnAckStatePersistent": True,
     "replicationClusters": ["standalone"],
+    "offloadPolicies": {
+        "managedLedgerOffloadDriver": "aws-s3",
+        "managedLedgerOffloadBucket": "shared",
+        "managedLedgerOffloadThresholdInBytes": 0,
+    },
     "persistence": {
         "bookkeeperEnsemble": 1,
         "bookkeeperWriteQuorum": 1,
@@ -344,9 +349,60 @@ def test_backlogs_of_a_namespace_are_cleared(admin: Admin, bundle: str):
     assert admin.get(f"persistent/{name}/t/subscriptions") == ["b"]
 
 
-def test_offload_policies_that_were_never_set_are_removed(admin: Admin, home: str):
-    admin.do("DELETE", f"namespaces/{home}/removeOffloadPolicies")
+def test_offload_policies_are_removed_set_or_not(admin: Admin, home: str):
+    at = f"namespaces/{home}/offloadPolicies"
+    for value in (VALUES["offloadPolicies"], None):
+        if value is not None:
+            admin.do("POST", at, value)
+        admin.do("DELETE", f"namespaces/{home}/removeOffloadPolicies")
+        assert admin.get(at) is None
     assert admin("DELETE", "namespaces/acme/none/removeOffloadPolicies")[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("policy", "value", "reason"),
+    [
+        ("offloadPolicies", {"managedLedgerOffloadDriver": "tape"}, "driver is not supported"),
+        ("offloadPolicies", {**VALUES["offloadPolicies"], OFFLOAD_CREDENTIAL: "s"}, "is not kept"),
+        ("offloadThresholdInSeconds", -60, "Invalid value for offloadThresholdInSecond"),
+        ("offloadDeletionLagMs", -1, "offloadDeletionLagMs"),
+    ],
+)
+def test_offload_policies_that_are_none_are_refused(
+    admin: Admin, home: str, policy: str, value: Any, reason: str
+):
+    code, answer = admin("POST", f"namespaces/{home}/{policy}", value)
+    assert code == 412
+    assert reason in answer["reason"]
+
+
+def test_offload_thresholds_are_among_the_policies_of_a_namespace(admin: Admin):
+    name = admin.namespace("offloaded")
+    admin.do("PUT", f"namespaces/{name}/offloadThreshold", 5)
+    admin.do("PUT", f"namespaces/{name}/offloadThresholdInSeconds", 60)
+
+    found = admin.get(f"namespaces/{name}")
+
+    assert (found["offload_threshold"], found["offload_threshold_in_seconds"]) == (5, 60)
+
+
+def test_a_topic_has_the_offload_policies_of_its_namespace_until_it_has_its_own(
+    admin: Admin, home: str
+):
+    own = {**VALUES["offloadPolicies"], "managedLedgerOffloadBucket": "own"}
+    namespace, topic = (
+        f"{each}/offloadPolicies" for each in (f"namespaces/{home}", f"persistent/{home}/t")
+    )
+
+    admin.do("POST", namespace, VALUES["offloadPolicies"])
+    assert admin.get(topic) is None
+    assert admin.get(f"{topic}?applied=true") == VALUES["offloadPolicies"]
+    admin.do("POST", topic, own)
+    assert admin.get(topic) == admin.get(f"{topic}?applied=true") == own
+    admin.do("DELETE", topic)
+    assert admin.get(f"{topic}?applied=true") == VALUES["offloadPolicies"]
+    admin.do("DELETE", namespace.replace("offloadPolicies", "removeOffloadPolicies"))
+    assert admin.get(topic) is None
 
 
 def test_a_topic_is_in_the_one_cluster(admin: Admin, home: str):

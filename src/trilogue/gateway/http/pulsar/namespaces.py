@@ -127,16 +127,11 @@ def get_namespace(request: AdminRequest) -> object:
         "bundles": BUNDLES,
         **{name: value for name, value in fields.items() if value is not None},
         "deleted": False,
-        "offload_threshold": -1,
-        "offload_threshold_in_seconds": -1,
+        "offload_threshold": found.policies.get("offloadThreshold", -1),
+        "offload_threshold_in_seconds": found.policies.get("offloadThresholdInSeconds", -1),
         "properties": found.properties,
         "migrated": False,
     }
-
-
-def find_namespace_only(request: AdminRequest) -> None:
-    """Remove a policy that is never set: it is enough that the namespace exists."""
-    find_namespace(request)
 
 
 async def create_namespace(request: AdminRequest) -> None:
@@ -554,7 +549,6 @@ def routes(prefix: str, place: str) -> list[AdminRoute]:
             for bundle in ("", "/{bundle}")
             for path, handler in BACKLOG_PATHS
         ),
-        AdminRoute("DELETE", f"{one}/removeOffloadPolicies", find_namespace_only, KIND, SETTINGS),
         AdminRoute("GET", f"{one}/properties", get_properties, KIND, DESCRIBE),
         AdminRoute("PUT", f"{one}/properties", add_properties, KIND, SETTINGS),
         AdminRoute("DELETE", f"{one}/properties", delete_properties, KIND, SETTINGS),

@@ -101,6 +101,7 @@ TOPIC_PATHS = (
 )  # fmt: skip
 
 REPLICATION = PolicyPath("replication", "replicationClusters")
+OFFLOAD = PolicyPath("removeOffloadPolicies", "offloadPolicies")
 
 NO_DISPATCH_RATE = {
     "dispatchThrottlingRateInMsg": 0,
@@ -299,7 +300,11 @@ DESCRIBE, ALTER = Operation.DESCRIBE_SETTINGS, Operation.ALTER_SETTINGS
 def namespace_policy_routes() -> list[AdminRoute]:
     """Return the routes of all policies, below a namespace's path."""
     kind, change = ResourceKind.NAMESPACE, set_namespace_policy
-    routes = [AdminRoute("POST DELETE", "/" + QUOTA, set_namespace_quota, kind, ALTER)]
+    remove_offload = make_deleter(OFFLOAD, change)
+    routes = [
+        AdminRoute("POST DELETE", "/" + QUOTA, set_namespace_quota, kind, ALTER),
+        AdminRoute("DELETE", "/removeOffloadPolicies", remove_offload, kind, ALTER),
+    ]
     for path in NAMESPACE_PATHS:
         routes += _policy_routes(
             path, kind, make_namespace_getter(path), change, make_setter(path, change, _in_body)
