@@ -212,8 +212,9 @@ async def _reach(cluster: KafkaCluster, server: str) -> None:
     try:
         await cluster.any_connection()
     except ServerUnreachable as lost:
+        reason = str(lost.__cause__ or lost).removeprefix(f"{server}: ")
         text = (
-            f"no Kafka server responds at {server} ({lost}); start one with `trilogue serve`, or "
+            f"no Kafka server responds at {server}: {reason}; start one with `trilogue serve`, or "
             f"give another with --server HOST:PORT or {SERVER_VARIABLE}"
         )
         raise CommandError(text, UNREACHABLE) from lost

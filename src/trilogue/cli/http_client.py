@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -78,7 +79,7 @@ class HttpConnection:
             received = answer.read(BODY_MAX)
         except (OSError, http.client.HTTPException) as error:
             self._connection.close()
-            raise HttpError(f"{self.where}: {error!s}") from error
+            raise HttpError(f"{self.where}: {_describe_error(error)}") from error
         try:
             return answer.status, json.loads(received)
         except ValueError:
@@ -94,6 +95,20 @@ class HttpConnection:
         trace: TracebackType | None,
     ) -> None:
         self._connection.close()
+
+
+def _describe_error(error: Exception) -> str:
+    """Return the cause of a request without a response, and what to do about it."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return (
+            f"the server's certificate is not trusted ({error.verify_message}): --config FILE "
+            "names its authority, as DATA/clients/http.conf of a secured data directory does"
+        )
+    if isinstance(error, ssl.SSLError):
+        return f"no TLS handshake, leave out https:// for a listener without TLS ({error.reason})"
+    if isinstance(error, http.client.RemoteDisconnected):
+        return "the server closed the connection, as a listener of another protocol or of TLS does"
+    return str(error)
 
 
 def topic_path(topic: str) -> str:
@@ -146,8 +161,6 @@ def _authorization(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _tls_context(options: Mapping[str, str]) -> Any:
-    import ssl
-
     try:
         context = ssl.create_default_context(cafile=options.get("cacert"))
         if "cert" in options:

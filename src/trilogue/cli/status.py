@@ -75,7 +75,7 @@ def read_status(http: str, config: Path | None, timeout_s: float) -> dict[str, A
             code, page = connection.get("/metrics")
         except HttpError as error:
             raise CommandError(
-                f"no node at {error}: --http names its listener", UNREACHABLE
+                f"no node responds at {error}; --http names its HTTP listener", UNREACHABLE
             ) from error
     if code != STATUS_OK or not isinstance(page, str):
         found["figures"] = None

@@ -20,6 +20,7 @@ from trilogue.wire.frames import Frames, Int32Frames
 
 log = logging.getLogger("trilogue.client")
 FRAME_LIMIT = 256 << 20
+CLOSED_HERE = "connection is closed"
 KEEPALIVE = ("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6)
 """A server that vanished without a word is missed after two minutes, also by who waits for long."""
 
@@ -44,6 +45,8 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._reason: Exception | None = None
         self._room: asyncio.Future[None] | None = None
+        self._is_tls = False
+        self._has_received = False
 
     @property
     def is_open(self) -> bool:
@@ -82,6 +85,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         A Unix socket that `dial` returns is used as it is, without TLS.
         """
         loop = asyncio.get_running_loop()
+        self._is_tls = tls is not None
         try:
             async with asyncio.timeout(timeout_s):
                 dialed = None if dial is None else await dial(host, port)
@@ -95,24 +99,34 @@ class FrameConnection(asyncio.BufferedProtocol):
             raise ConnectionLost(
                 f"{host}:{port}: the server's certificate is not trusted: {problem.verify_message}"
             ) from problem
-        except OSError as problem:  # TimeoutError is one, too
-            reason = str(problem) or f"no connection within {timeout_s:g} s"
+        except TimeoutError as problem:
+            raise ConnectionLost(
+                f"{host}:{port}: no connection within {timeout_s:g} s"
+            ) from problem
+        except (ssl.SSLError, ConnectionResetError) as problem:
+            reason = str(problem) or "the server closed the connection"
+            if tls is not None:
+                reason = f"no TLS handshake, is this a listener of TLS? {reason}"
             raise ConnectionLost(f"{host}:{port}: {reason}") from problem
+        except OSError as problem:
+            raise ConnectionLost(f"{host}:{port}: {problem}") from problem
 
     def send(self, buffers: Iterable[bytes | bytearray | memoryview]) -> None:
         """Write whole frames; ConnectionLost when the connection is gone."""
         if self._transport is None or self._transport.is_closing():
-            raise ConnectionLost("connection is closed")
+            raise ConnectionLost(CLOSED_HERE)
         self._transport.writelines(buffers)
 
     def close(self) -> None:
         """Close when what was written has been sent; then `on_lost` is called."""
         if self._transport is not None:
+            self._reason = self._reason or ConnectionLost(CLOSED_HERE)
             self._transport.close()
 
     def abort(self) -> None:
         """Close at once: a peer that answers no more may take nothing more, either."""
         if self._transport is not None:
+            self._reason = self._reason or ConnectionLost(CLOSED_HERE)
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -140,6 +154,11 @@ class FrameConnection(asyncio.BufferedProtocol):
     def connection_lost(self, problem: Exception | None) -> None:
         """Report the end of the connection to the owner."""
         self.resume_writing()
+        if self._reason is None and not self._has_received:
+            other = "another protocol" if self._is_tls else "another protocol or of TLS"
+            self._reason = ConnectionLost(
+                f"the server closed the connection without an answer, as a listener of {other} does"
+            )
         self._on_lost(self._reason or problem or ConnectionLost("the server closed the connection"))
 
     def get_buffer(self, _sizehint: int) -> memoryview:
@@ -154,9 +173,12 @@ class FrameConnection(asyncio.BufferedProtocol):
                 self._on_frame(frame)
         except WireError as problem:
             self._reason = problem
+            if not self._has_received:
+                self._reason = WireError(f"the answer is not of this protocol: {problem}")
             self.abort()
         except Exception as problem:
             # The owner cannot know which frames it has seen: every waiting request has to fail.
             log.exception("client.frame_failed")
             self._reason = ConnectionLost(f"a frame could not be processed: {problem!r}")
             self.abort()
+        self._has_received = True

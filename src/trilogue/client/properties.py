@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from trilogue.client.errors import InvalidOption
+
+KEY: Final = re.compile(r"[\w.-]+")
 
 
 def read_keys(path: Path) -> Iterator[tuple[int, str, str]]:
@@ -18,7 +21,7 @@ def read_keys(path: Path) -> Iterator[tuple[int, str, str]]:
         raise InvalidOption(f"{path}: {reason}") from error
     for number, line in lines:
         separator = re.search("[=:]", line)
-        if separator is None:
+        if separator is None or not KEY.fullmatch(line[: separator.start()].strip()):
             raise InvalidOption(f"{path}, line {number}: a line is key=value")
         yield number, line[: separator.start()].strip(), line[separator.end() :].strip()
 

@@ -68,6 +68,8 @@ async def bind_listener(plan: ListenerPlan, bind: Bind) -> Address:
             if len(plan.literals) > 1 and error.errno in _NOT_HERE:
                 continue
             why = os.strerror(error.errno) if error.errno else str(error)
+            if error.errno == errno.EADDRINUSE:
+                why += f"; --listen {plan.name}=HOST:PORT gives another port, 0 a free one"
             raise StartError(
                 f"{plan.name} cannot listen on {literal.host}:{port}: {why}"
             ) from error
