@@ -1,6 +1,6 @@
 """How long the partitions of a node are away after its kill, and after its drain.
 
-    python -m benchmarks.failover [--rounds 3] [--lease 3s] [--spread-after 3s]
+    python -m benchmarks.failover [--rounds 3] [--lease 3s] [--spread-after 0s]
 
 Three nodes with `ack=shared` over a PostgreSQL server of its own, and objects in a folder. A
 producer of librdkafka sends to each partition, one message at a time; a pause is the longest time
@@ -135,7 +135,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--lease", default="3s")
-    parser.add_argument("--spread-after", default="3s")
+    parser.add_argument("--spread-after", default="0s")
     parser.add_argument("--of", choices=("kill", "drain"), action="append")
     given = parser.parse_args()
     found: dict[str, list[list[float]]] = {}

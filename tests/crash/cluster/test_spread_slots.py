@@ -56,6 +56,7 @@ def test_living_nodes_serve_the_slots_of_one_that_ends(
     report: Callable[[object], None],
     ends: str,
 ):
+    cluster.spread_after = "0s"
     nodes = cluster.start_all(WAIT_S)
     loads = Loads(nodes, [], chance)
     with running(loads.threads):

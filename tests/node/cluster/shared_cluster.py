@@ -22,6 +22,7 @@ class SharedCluster:
         self.objects = folder / "objects"
         self.objects.mkdir()
         self.processes: list[Server] = []
+        self.spread_after = "3s"  # so that a node which is started again has its slots
 
     def launch(
         self,
@@ -39,6 +40,7 @@ class SharedCluster:
                 "ack": "shared",
                 "cluster.size": self.size,
                 "cluster.lease": "2s",
+                "cluster.spread-after": self.spread_after,
                 "objects.url": f"file://{self.objects}",
                 "segments.grace": "100ms",
                 "objects.keep-local": 0,

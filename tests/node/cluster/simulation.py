@@ -297,9 +297,7 @@ class Process:
                 plane.reset()
                 yield LOOK_S
                 continue
-            if self.has_gained(owners):
-                self.begin_again({})
-                return
+            yield from self.adopt([s for s in owners if owners[s] == self.node_id])
             served = [slot for slot in self.logs if owners[slot] == self.node_id]
             decision = plane.decide(ClusterView(read_s, leases, moves, owners, served, present))
             if decision.dead is not None and (self.helper is None or not self.helper.lives):
@@ -316,8 +314,20 @@ class Process:
                     return
             yield LOOK_S
 
-    def has_gained(self, owners: dict[int, int]) -> bool:
-        return any(owners[s] == self.node_id and s not in self.logs for s in owners)
+    def adopt(self, owned: list[int]) -> Task:
+        """Serve slots that others gave, from what they have flushed, as adoption.py does it."""
+        gained = [slot for slot in owned if slot not in self.logs]
+        segments = self.world.database.segments
+        try:
+            found = {}
+            if gained:
+                found = yield from self.db(lambda: {each: dict(segments[each]) for each in gained})
+        except Away:  # the real one starts again
+            return
+        for slot, log in found.items():
+            self.logs[slot] = log
+            if self.world.now < self.lease_ends:
+                self.world.check_complete(slot, log, self)
 
     def read_leases(self, asked_s: float) -> Task:
         present = yield from self.db(self.world.present)

@@ -79,6 +79,16 @@ def test_one_living_node_spreads_the_slots_of_a_dead_one():
     assert all(each.alive == {2, 3} for each in decisions)
 
 
+@pytest.mark.parametrize("spread_s", [SPREAD_S, 0.0, None])
+def test_the_node_that_spreads_the_next_one_is_prepared(spread_s: float | None):
+    clock = Clock()
+    planes = [ControlPlane(node_id, LEASE_S, spread_s, clock) for node_id in (1, 2)]
+    both = view(clock, lease(1, 1), lease(2, 1))
+    spreads = [plane.decide(both).spreads_next for plane in planes]
+    assert spreads == [spread_s is not None, False]
+    assert not planes[0].decide(view(clock, lease(1, 1))).spreads_next, "nobody to spread"
+
+
 def test_rows_read_before_a_pause_of_the_process_do_not_count_for_later_leases():
     clock = Clock()
     plane = ControlPlane(2, LEASE_S, SPREAD_S, clock)

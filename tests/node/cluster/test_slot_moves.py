@@ -26,6 +26,7 @@ pytestmark = pytest.mark.timeout(600)
 @pytest.fixture
 def cluster(tmp_path: Path, postgres_server: PostgresServer) -> Iterator[SharedCluster]:
     made = SharedCluster(tmp_path, postgres_server, SIZE)
+    made.spread_after = "0s"
     yield made
     made.kill_all()
 

@@ -39,6 +39,7 @@ class Decision(msgspec.Struct, frozen=True):
     finished: list[tuple[int, int]]  # moves to remove: slots, and this node
     given: dict[int, int]  # slots that this node hands over, after a flush
     dead: Lease | None  # of the node whose slots this node spreads
+    spreads_next: bool  # this node would do it for the next one that dies
 
 
 class ControlPlane:
@@ -91,6 +92,7 @@ class ControlPlane:
             ],
             slots_to_give(self.node_id, view.moves, view.served, alive),
             self._node_to_spread(view, dead, alive) if self._spreads else None,
+            self._spreads and len(alive) > 1 and self.node_id == min(alive),
         )
 
     def _node_to_spread(

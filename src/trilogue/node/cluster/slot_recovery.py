@@ -14,6 +14,7 @@ that try at once one begins the epoch; the others are `Fenced` and have done not
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
 import os
 import shutil
@@ -37,6 +38,23 @@ FLUSH_LIMIT_S: Final = (
     600.0  # object storage may be slow; while it is away the job fails and is repeated
 )
 FOLDER: Final = "recovery"  # in the directory of the node that does it
+
+
+MODULES: Final = (
+    "asyncpg",
+    "obstore",
+    "trilogue.log.objects.obstore_store",
+    "trilogue.node.cluster.lease_guard",
+    "trilogue.node.cluster.opening",
+    "trilogue.node.metadata_follower",
+    "trilogue.node.node",
+)
+
+
+def load_modules() -> None:
+    """Import what `recover_slots` needs: a job of its process, before there is a hurry."""
+    for name in MODULES:
+        importlib.import_module(name)
 
 
 class SlotRecovery(msgspec.Struct, frozen=True):

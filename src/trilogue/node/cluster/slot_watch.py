@@ -31,7 +31,7 @@ from trilogue.node.background.helper_process import JobFailedError
 from trilogue.node.cluster.control_plane import ClusterView, ControlPlane, slots_to_give
 from trilogue.node.cluster.place import ClusterPlace, SharedPlace
 from trilogue.node.cluster.slot_rates import SlotRates
-from trilogue.node.cluster.slot_recovery import SlotRecovery, recover_slots
+from trilogue.node.cluster.slot_recovery import SlotRecovery, load_modules, recover_slots
 from trilogue.node.errors import StartError
 from trilogue.node.storage import NodePlace
 
@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 
 LOOK_S: Final = 0.25
 FLUSH_LIMIT_S: Final = 60.0  # object storage may be away: then slots stay where they are
+KEPT_S: Final = 30 * 86_400.0  # a process without a recovery
 
 
 class SlotWatch:
@@ -58,6 +59,8 @@ class SlotWatch:
         self._alive: frozenset[int] = frozenset()
         self._rates = SlotRates(node.storage.broker.cluster, time.monotonic)
         self._recovery: asyncio.Task[None] | None = None
+        self._helper = _new_helper()
+        self._warming: asyncio.Task[None] | None = None
         self._connection: Connection | None = None
         self._read_s = 0.0
         self._leases: list[Lease] = []
@@ -69,6 +72,10 @@ class SlotWatch:
             await self._watch()
         finally:
             self._close()
+            if self._warming is not None:
+                self._warming.cancel()
+                await asyncio.gather(self._warming, return_exceptions=True)
+            await self._helper.close()
 
     async def _watch(self) -> None:
         wanted = self._node.hand_over.wanted
@@ -119,6 +126,8 @@ class SlotWatch:
         self._alive = decision.alive
         if decision.dead is not None and self._is_idle:
             self._begin_recovery(decision.dead)
+        if decision.spreads_next and self._warming is None:
+            self._warming = asyncio.create_task(self._warm())
         if decision.finished:
             await slot_moves.remove_moves(connection, decision.finished)
         if self._rates.is_due and (rates := await self._rates.read()):
@@ -159,7 +168,7 @@ class SlotWatch:
         began = time.monotonic()
         extra: dict[str, object] = {"node": job.place.node_id}
         log.warning("slots.recovering", extra=extra)
-        helper = Helper(niceness=0)
+        helper, self._helper = self._helper, _new_helper()
         try:
             extra["slots"] = await helper.run(recover_slots, job)
         except (StartError, LogError, OSError, HelperDiedError, JobFailedError) as error:
@@ -169,7 +178,15 @@ class SlotWatch:
                 "slots.recovered", extra=extra | {"took_s": round(time.monotonic() - began, 3)}
             )
         finally:
+            self._warming = None
             await helper.close()
+
+    async def _warm(self) -> None:
+        """Start the process of the next recovery now: its imports take as long as all the rest."""
+        try:
+            await self._helper.run(load_modules)
+        except (OSError, HelperDiedError, JobFailedError) as error:
+            log.warning("slots.not_prepared", extra={"reason": str(error)})
 
     async def _flush(self) -> bool:
         """Flush while serving; return whether that is done in time."""
@@ -180,3 +197,7 @@ class SlotWatch:
             log.warning("slots.not_flushed", extra={"limit_s": FLUSH_LIMIT_S})
             return False
         return True
+
+
+def _new_helper() -> Helper:
+    return Helper(niceness=0, idle_limit_s=KEPT_S)

@@ -66,9 +66,10 @@ CLUSTER: tuple[Setting, ...] = (
     Setting(
         "cluster.spread-after",
         Kind.DURATION,
-        "3s",
+        "0s",
         "With `ack=shared`: how long after the end of a node's lease others take its slots over, "
-        "if it has not been started again and no standby serves as it; -1 for never.",
+        "if it has not been started again and no standby serves as it; -1 for never. Where there "
+        "are standbys: 3s, or others are as fast as they.",
         minimum=-1,
         maximum=86_400_000,
     ),
