@@ -29,7 +29,7 @@ from tests.waiting import wait_until
 SIZE = 3
 PARTITIONS = 6
 TOPIC = "failover"
-BEFORE_S = 3.0
+BEFORE_S = 10.0  # also for the process of a recovery to be ready
 LIMIT_S = 120.0
 PHASES = ("slots.", "node.again", "lease.", "storage.opened")
 

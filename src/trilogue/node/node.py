@@ -128,6 +128,7 @@ class Node:
         self.failure: BaseException | None = None
         self.is_flushed = False  # at its end: everything is in segments
         self.hand_over = HandOver()
+        self.new_helper: Callable[..., Helper] = Helper  # of flushes and uploads
         self.addresses: dict[str, str] = {}
         self.advertised: dict[str, Address] = {}  # by listener, what clients are given
         self.lag = LoopLag(time.monotonic)
@@ -252,7 +253,7 @@ class Node:
 
     def _start_background(self) -> None:
         settings = self.settings
-        self.helper = Helper()
+        self.helper = self.new_helper()
         self._stack.push_async_callback(self.helper.close)
         self._manifests = ManifestWriter(self.storage, self._publisher)
         in_cluster = self.place.cluster is not None
@@ -366,7 +367,7 @@ class Node:
         executor = ThreadPoolExecutor(1, "objects")
         self._stack.callback(executor.shutdown, wait=False, cancel_futures=True)
         self._stack.callback(storage.objects.objects.close)
-        helper = Helper(niceness=SLOW_NICENESS)
+        helper = self.new_helper(niceness=SLOW_NICENESS)
         self._stack.push_async_callback(helper.close)
         keep_local = settings.number("objects.keep-local")
         self.objects = ObjectMover(

@@ -23,6 +23,7 @@ from trilogue.log.jobs import merge
 from trilogue.log.segments.segment_info import segment_name
 from trilogue.node.background.helper import Helper, HelperDiedError
 from trilogue.node.background.helper_process import JobFailedError, read_packet, run_job
+from trilogue.node.background.thread_helper import ThreadHelper
 
 
 def with_helper(scenario, **arguments):
@@ -229,3 +230,17 @@ def test_half_a_packet_is_the_end():
     assert read_packet(io.BytesIO(b"\x00\x00")) is None
     assert read_packet(io.BytesIO(b"\x00\x00\x00\x05abc")) is None
     assert read_packet(io.BytesIO(b"\x00\x00\x00\x03abc")) == b"abc"
+
+
+def test_a_helper_without_a_process_runs_one_job_at_a_time_in_a_thread_of_this_one():
+    async def scenario():
+        helper = ThreadHelper()
+        pids = await asyncio.gather(*(helper.run(os.getpid) for _ in range(3)))
+        with pytest.raises(ZeroDivisionError):
+            await helper.run(operator.floordiv, 1, 0)
+        await helper.close()
+        with pytest.raises(HelperDiedError):
+            await helper.run(os.getpid)
+        return pids, helper.jobs_done, helper.pid
+
+    assert asyncio.run(scenario()) == ([os.getpid()] * 3, 3, None)

@@ -25,6 +25,7 @@ import msgspec
 
 from trilogue.meta.errors import Fenced
 from trilogue.meta.leases import RECOVERY_HOME
+from trilogue.node.background.thread_helper import ThreadHelper
 from trilogue.node.cluster.folder import make_folder
 from trilogue.node.errors import StartError
 from trilogue.node.logs import start_logging
@@ -90,6 +91,7 @@ async def _recover(job: SlotRecovery, folder: Path) -> dict[int, int]:
     closed = {f"listen.{name}": "off" for name in ALL_LISTENERS}
     own = {"data": str(folder), "ready-file": None, "access.users-file": None, **closed}
     node = Node(job.settings.replaced(own, "recovery"), place=job.place)
+    node.new_helper = ThreadHelper  # no client waits for this process
     await node.start()
     state = node.storage.meta.state
     owners = [state.slots[slot].node_id for slot in range(len(state.slots))]
