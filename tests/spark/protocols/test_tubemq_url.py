@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from confluent_kafka.admin import AdminClient, PartitionMetadata
 
-from tests.server import Server
+from tests.server import Server, start_server
 from tests.spark.protocols.rows import (
     Row,
     make_stream,
@@ -20,6 +21,7 @@ from trilogue.client.tubemq.errors import TubeError
 from trilogue.client.tubemq.message import Message
 from trilogue.client.tubemq.partition_state import Batch
 from trilogue.spark.errors import DataLost, OptionError
+from trilogue.spark.protocols.tubemq_link import number_partitions
 from trilogue.spark.protocols.tubemq_range import find_offsets
 from trilogue.spark.read_options import ReadOptions
 
@@ -56,6 +58,37 @@ def without_publish_time(row: Row) -> Row:
     is_publish_time = row["value"].startswith(b"pulsar") if row["value"] else False
     number = int(row["value"].split()[1]) if is_publish_time else 1
     return row if number % 3 else {**row, "timestamp": None}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_three_nodes_have_the_same_rows_by_kafkas_and_pulsars_protocol(tmp_path):
+    """By TubeMQ's they are refused: broker ids change when slots move, and offsets with them."""
+    listen = dict.fromkeys(("kafka", "pulsar", "tubemq-master", "tubemq-broker"), "127.0.0.1:0")
+    with start_server(tmp_path / "data", listen=listen, nodes=3) as several:
+        topic = write_all(several, 6)
+        given = {"subscribe": topic, "includeHeaders": "true"}
+
+        wanted = read_batch(url=f"kafka://{several.kafka}", **given)
+
+        assert len(wanted) == 6 * 5 * 20 + 20 + 6
+        assert {row["partition"] for row in wanted} == set(range(6))
+        assert len({row.leader for row in find_partitions(several, topic)}) == 3
+        assert read_batch(url=several.pulsar, **given) == wanted
+        stream = make_stream(url=several.pulsar, startingOffsets="latest", **given)
+        start = stream.initialOffset()
+        produce(several, topic, numbered(30))
+        rows, end = read_next(stream, start)
+        assert sorted(row["value"] for row in rows) == sorted(b"v%d" % one for one in range(30))
+        assert read_next(stream, end)[0] == []
+        with pytest.raises(OptionError, match="several nodes stand for slots"):
+            read_batch(url=f"tubemq://{several.tubemq}", **given)
+        close_links(several.kafka)
+
+
+def find_partitions(server: Server, topic: str) -> list[PartitionMetadata]:
+    admin = AdminClient({"bootstrap.servers": server.kafka})
+    return list(admin.list_topics(topic, timeout=60).topics[topic].partitions.values())
 
 
 def test_aborted_messages_are_left_out(server):
@@ -129,6 +162,29 @@ def test_a_password_is_in_no_text():
     assert options.service is not None
     assert options.service.client_options()["password"] == "hunter2"
     assert "hunter2" not in repr(options)
+
+
+class ConsumerOfBrokers:
+    """A consumer that sees these partitions."""
+
+    def __init__(self, *keys: str) -> None:
+        self._keys = keys
+
+    def available(self) -> list[str]:
+        return sorted(self._keys)
+
+
+def test_partitions_keep_their_numbers_when_a_broker_comes():
+    """A checkpoint has an offset under each number."""
+    before = number_partitions(ConsumerOfBrokers("2:t:0", "2:t:1", "2:other:2", "3:t:0"), "t")
+    after = number_partitions(ConsumerOfBrokers("1:t:0", "2:t:0", "2:t:1", "3:t:0"), "t")
+
+    assert before == {2_000_000: "2:t:0", 2_000_001: "2:t:1", 3_000_000: "3:t:0"}
+    assert after == {0: "1:t:0", **before}
+    with pytest.raises(OptionError, match="broker ids end at 2146"):
+        number_partitions(ConsumerOfBrokers("2147:t:999999"), "t")
+    with pytest.raises(OptionError, match="there is no topic 'gone'"):
+        number_partitions(ConsumerOfBrokers("1:t:0"), "gone")
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,8 @@ from trilogue.spark.errors import OptionError
 from trilogue.spark.protocols.client_loop import ClientLoop, client_loop
 from trilogue.spark.protocols.service_url import ServiceUrl
 
+FIRST_BROKER = 1
+"""The only broker of most clusters, and of a Trilogue with one node."""
 BROKER_STEP = 1_000_000
 """More than a broker's partition ids of one topic."""
 INT32_MAX = 2**31 - 1
@@ -51,20 +53,23 @@ def tubemq_link(url: ServiceUrl) -> ClientLoop[TubeLink]:
 def number_partitions(consumer: Consumer, topic: str) -> dict[int, str]:
     """Return the keys of a topic's partitions by number; OptionError where there are none.
 
-    The number is the broker's partition id. Where several brokers have a partition of this id, it
-    is that of the broker with the lowest id; the others' is broker id * 1,000,000 + partition id.
+    The number is the partition id at broker 1, elsewhere broker id * 1,000,000 + partition id: it
+    does not change with the brokers that come and go, since a checkpoint has an offset under it.
     """
-    places = []
+    found: dict[int, str] = {}
     for key in consumer.available():
         broker, _, rest = key.partition(":")
         name, _, partition_id = rest.rpartition(":")
-        if name == topic:
-            places.append((int(partition_id), int(broker), key))
-    found: dict[int, str] = {}
-    for own_number, broker_id, key in sorted(places):
-        number = own_number if own_number not in found else broker_id * BROKER_STEP + own_number
+        if name != topic:
+            continue
+        broker_id = int(broker)
+        number = int(partition_id) + (0 if broker_id == FIRST_BROKER else broker_id * BROKER_STEP)
         if number > INT32_MAX:
-            raise OptionError(f"partition {key}: with several brokers, broker ids end at 2146")
+            raise OptionError(
+                f"partition {key}: broker ids end at 2146 here. Those of a Trilogue with several "
+                "nodes stand for slots, which move between nodes: read it by url=kafka://… or "
+                "pulsar://…"
+            )
         found[number] = key
     if not found:
         raise OptionError(f"there is no topic {topic!r}, or it has no partition to read")
