@@ -12,7 +12,6 @@ import pytest
 from tests.gateway.fakes import FakeTransport, frame
 from tests.waiting import wait_on_loop
 from trilogue.gateway import memory_budget
-from trilogue.gateway.cold_reads import ColdReads
 from trilogue.gateway.memory_budget import (
     MIB,
     ConnectionMemory,
@@ -20,6 +19,7 @@ from trilogue.gateway.memory_budget import (
     MemoryHolder,
     WorkMemory,
 )
+from trilogue.gateway.segments.cold_reads import ColdReads
 from trilogue.gateway.stream import STOP_BROKER, Limits, Stream
 
 STALLED_S = 0.05

@@ -34,8 +34,8 @@ from trilogue.gateway.kafka.configs.configs import ANSWER_BYTES_MAX
 from trilogue.gateway.kafka.context import KafkaSettings
 from trilogue.gateway.kafka.fetch.fetch import ROOM_BYTES_MIN
 from trilogue.gateway.memory_budget import RECEIVED_BYTES_MAX, STALLED_S, UNSENT_BYTES_MAX
-from trilogue.gateway.read_ahead import AHEAD_BYTES_MAX, KEPT_S
 from trilogue.gateway.reply_queue import BYTES_A_WORK, ITERATION_WORK
+from trilogue.gateway.segments.read_ahead import AHEAD_BYTES_MAX, KEPT_S
 from trilogue.gateway.stream import Limits
 from trilogue.gateway.stream_memory import RECEIVED_FREE
 from trilogue.gateway.tls_transport import CONTROL_BYTES_MAX, PADDING_BYTES

@@ -22,10 +22,10 @@ from trilogue.broker.access.client_access import ClientAccess
 from trilogue.broker.broker import Broker
 from trilogue.broker.metadata_change import MetadataChange
 from trilogue.gateway.authentication import Authenticator
-from trilogue.gateway.cold_reads import ColdReads
 from trilogue.gateway.conversion_cache import ConversionCache
 from trilogue.gateway.memory_budget import ConnectionMemory
-from trilogue.gateway.read_ahead import ReadAhead
+from trilogue.gateway.segments.cold_reads import ColdReads
+from trilogue.gateway.segments.read_ahead import ReadAhead
 from trilogue.gateway.stream import STOP_BROKER, Stream
 from trilogue.gateway.telemetry.request_latency import RequestLatencies
 from trilogue.log.log import Log

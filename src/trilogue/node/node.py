@@ -20,7 +20,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from trilogue import __version__
-from trilogue.gateway.cold_reads import ColdReads
 from trilogue.gateway.conversion_cache import ConversionCache
 from trilogue.gateway.dependencies import GatewayDependencies, ProtocolGateway
 from trilogue.gateway.kafka.connection import KafkaGateway
@@ -32,6 +31,7 @@ from trilogue.gateway.listener_security import (
 )
 from trilogue.gateway.memory_budget import ConnectionMemory, MemoryBudget
 from trilogue.gateway.pulsar.gateway import PulsarGateway
+from trilogue.gateway.segments.cold_reads import ColdReads
 from trilogue.gateway.stream import Limits
 from trilogue.gateway.tubemq.gateway import TubeGateway
 from trilogue.meta.operations import SetListeners

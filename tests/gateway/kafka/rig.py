@@ -24,13 +24,13 @@ from trilogue.broker.names import parse_kafka
 from trilogue.broker.topics.topic import Topic
 from trilogue.entry.entry import Record
 from trilogue.entry.kafka.record_batch import build_batch
-from trilogue.gateway.cold_reads import ColdReads
 from trilogue.gateway.kafka import apis
 from trilogue.gateway.kafka.connection import KafkaConnection, KafkaGateway
 from trilogue.gateway.kafka.context import KafkaSettings
 from trilogue.gateway.kafka.groups.member_metadata import CLASSIC_ASSIGNMENTS, read_subscription
 from trilogue.gateway.listener_security import ListenerSecurity
 from trilogue.gateway.memory_budget import ConnectionMemory
+from trilogue.gateway.segments.cold_reads import ColdReads
 from trilogue.gateway.stream import Limits, Stream
 from trilogue.log.directory import DataDirectory
 from trilogue.log.jobs import flush as jobs

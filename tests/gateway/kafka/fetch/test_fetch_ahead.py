@@ -12,8 +12,8 @@ from tests.gateway.kafka.rig import Peer, Rig
 from tests.gateway.loop import on_loop
 from tests.waiting import pass_time
 from trilogue.broker.names import parse_kafka
-from trilogue.gateway import read_ahead
-from trilogue.gateway.read_ahead import KEPT_S, ReadAhead
+from trilogue.gateway.segments import read_ahead
+from trilogue.gateway.segments.read_ahead import KEPT_S, ReadAhead
 from trilogue.log.partition_log import SegmentSlice
 
 PIECE = 200  # bytes: two batches

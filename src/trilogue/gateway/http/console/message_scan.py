@@ -15,13 +15,13 @@ from trilogue.entry.conversion.convert import read_messages
 from trilogue.entry.entry import EntryError
 from trilogue.entry.message import Message
 from trilogue.entry.walk import read_header
-from trilogue.gateway.cold_reads import ColdReads
 from trilogue.gateway.partition_reader import (
     HIDDEN,
     EntryWalk,
     ExecutorRead,
     read_visible,
 )
+from trilogue.gateway.segments.cold_reads import ColdReads
 from trilogue.gateway.steps import next_step
 from trilogue.log.partition_log import PartitionLog
 

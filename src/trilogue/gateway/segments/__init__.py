@@ -1,0 +1,1 @@
+"""Reads of segments for the connections of all protocols, in the executor."""
