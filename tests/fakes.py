@@ -192,11 +192,6 @@ class FakeFileSystem:
         """Let the power fail in the middle of the operation after so many more; None: do not."""
         self._cut_after = steps
 
-    @property
-    def pending_failures(self) -> int:
-        """How many arranged failures have not happened yet."""
-        return len(self._failures)
-
     def step(self, operation: str, file: FakeFile | None = None) -> None:
         self.counts[operation] = self.counts.get(operation, 0) + 1
         if operation != "read" and self._cut_after is not None:

@@ -200,7 +200,7 @@ class RealTubeMQ:
         return self
 
     def start_broker(self) -> None:
-        """Again after `kill_broker`."""
+        """Start the broker again after its process was killed."""
         with self.inside():
             self._start_broker()
 
@@ -295,9 +295,6 @@ class RealTubeMQ:
         """SIGTERM to both; SIGKILL when that takes too long."""
         codes = [server.stop() for server in (self.broker, self.master) if server.process]
         return max(codes, default=0)
-
-    def kill_broker(self) -> None:
-        self.broker.kill9()
 
     def kill9(self) -> None:
         for server in (self.broker, self.master):

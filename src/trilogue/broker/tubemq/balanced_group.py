@@ -75,7 +75,6 @@ class TubeMember(msgspec.Struct):
     stop_sent: bool = False
     exchanging: bool = False  # it was sent a DISCONNECT, and a CONNECT follows
     must_report: bool = False
-    reported_ms: int = -1
 
 
 class TubeHeartbeatResponse(NamedTuple):
@@ -371,7 +370,6 @@ class BalancedGroup:
         self._share(now_ms)
         held = {self._parts[part] for part in report if part in self._parts}
         held.update(member.owned.intersection(report))
-        member.reported_ms = now_ms
         member.must_report = False
         if self.terms.kind is BalanceMode.CLIENT:
             member.owned = held

@@ -141,7 +141,7 @@ class ConsumeRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 Record = ClusterRecord | BrokerRecord | TopicRecord | TubeGroupRecord | ConsumeRecord
 R = TypeVar("R", ClusterRecord, BrokerRecord, TopicRecord, TubeGroupRecord, ConsumeRecord)
-NO_TOPIC_RECORD, NO_GROUP_RECORD = TopicRecord(), TubeGroupRecord()
+NO_TOPIC_RECORD = TopicRecord()
 _NOTHING: Mapping[str, ConsumeRecord] = MappingProxyType({})
 
 

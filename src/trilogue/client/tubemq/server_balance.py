@@ -96,7 +96,7 @@ class FlowControlIds:
 
     def __init__(self) -> None:
         self.default_id = self.group_id = self.priority_id = UNDEFINED
-        self.default_rules = self.group_rules = ""
+        self.group_rules = ""
 
     def store_ids(self, answer: RegisterResponseM2C | HeartResponseM2C) -> None:
         """Keep what an answer holds: an id each time, the rules when they changed."""
@@ -106,8 +106,6 @@ class FlowControlIds:
             self.group_id = answer.groupFlowCheckId
         if answer.HasField("qryPriorityId"):
             self.priority_id = answer.qryPriorityId
-        if answer.HasField("defFlowControlInfo"):
-            self.default_rules = answer.defFlowControlInfo.strip()
         if answer.HasField("groupFlowControlInfo"):
             self.group_rules = answer.groupFlowControlInfo.strip()
 

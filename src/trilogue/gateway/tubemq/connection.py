@@ -117,7 +117,6 @@ class TubeConnection(ClientConnection):
 
     def frame(self, frame: memoryview) -> bool:
         """Process one request; False while the log has no room for its message."""
-        self._in_turn = True
         try:
             request = parse_request(frame)
             if request.method == SEND and self._takes_sends:

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from trilogue.client.kafka.consumer.offset_committer import MemberIdentity
 
 INIT_NEWEST, ADD_PARTITIONS_NEWEST, ADD_OFFSETS_NEWEST, END_NEWEST = 5, 3, 3, 4
-TXN_OFFSET_COMMIT_NEWEST, MEMBER_SINCE = 4, 3
+TXN_OFFSET_COMMIT_NEWEST = 4
 """Newer versions follow the rules of transaction version 2."""
 COORDINATOR_MOVED: Final = frozenset(
     {

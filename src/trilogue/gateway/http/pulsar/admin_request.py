@@ -14,7 +14,7 @@ Bodies are bounded and read before the handler runs. Statuses and bodies are tho
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -228,7 +228,6 @@ class AdminRequest(AuthorizedRequest):
 
 
 Handler = Callable[[AdminRequest], Any | Coroutine[Any, Any, Any]]
-Answering = Callable[[AdminRequest], Awaitable[Reply]]
 
 
 class AdminRoute(msgspec.Struct, frozen=True):

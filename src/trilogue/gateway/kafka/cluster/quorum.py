@@ -25,7 +25,6 @@ from trilogue.wire.kafka.cluster.quorum import (
 from trilogue.wire.kafka.errors import ErrorCode
 
 METADATA_TOPIC, PARTITION = "__cluster_metadata", 0
-TIMES_SINCE = 1
 
 
 def handle_describe_quorum(
