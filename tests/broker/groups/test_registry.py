@@ -5,14 +5,17 @@ from itertools import count
 import pytest
 
 from tests.broker.fakes import FakeTimers
+from tests.broker.node_room import Node
 from trilogue.broker.errors import (
     GroupUnavailable,
     IllegalGeneration,
     InvalidGroupName,
     MemberIdRequired,
     RebalanceInProgress,
+    UnknownGroup,
     UnknownMember,
 )
+from trilogue.broker.facts import CursorMove, Protocol
 from trilogue.broker.groups.classic.members import GroupSettings, JoinRequest
 from trilogue.broker.groups.classic.states import GroupState
 from trilogue.broker.groups.registry import GroupRegistry
@@ -231,3 +234,19 @@ def test_of_groups_that_made_room_only_those_with_positions_are_remembered():
         room.groups.leave(name, room.member(name))
 
     assert room.groups.records.names() == ["kept", "3", "4"]
+
+
+def test_a_name_with_positions_only_is_a_group_of_another_kind():
+    node = Node(3)
+    node.create("orders", 1)
+    node.loop.run()
+    node.broker.commit(Protocol.KAFKA, "g", [CursorMove(node.partition(0).partition_id, 1)])
+    node.loop.run()
+    for registry, kind in (
+        (node.broker.share_groups, "share group"),
+        (node.broker.streams_groups, "streams group"),
+    ):
+        with pytest.raises(UnknownGroup, match=rf"Group g is not a {kind}\."):
+            registry.find_group("g")
+        with pytest.raises(UnknownGroup, match=r"Group other not found\."):
+            registry.find_group("other")

@@ -72,7 +72,7 @@ class GroupAdmin:
         if record is not None:
             return GroupListing(name, record.type, record.protocol_type)
         if not self._cursors.positions(KAFKA, name):
-            raise UnknownGroup(f"group {name} not found")
+            raise UnknownGroup(f"Group {name} not found.")
         return GroupListing(name)
 
     def listed(self) -> Iterator[GroupListing]:

@@ -38,7 +38,8 @@ class GroupKindRegistry(Generic[G]):
             record = self.groups.records.get(name)
             if record is not None and record.type == self.type:
                 return self.make_group(name)  # known from before, without members
-            raise UnknownGroup(f"Group {name} not found.")
+            if record is None and not self.groups.has_positions(name):
+                raise UnknownGroup(f"Group {name} not found.")
         if not isinstance(group, self.group_class):
             raise UnknownGroup(f"Group {name} is not a {self.kind}.")
         return group

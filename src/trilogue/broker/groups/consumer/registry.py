@@ -74,9 +74,9 @@ class ConsumerGroupRegistry:
             record = self._groups.records.get(name)
             if record is not None and record.type == CONSUMER:
                 return self._make_group(name)  # known from before a restart, without members
-            raise UnknownGroup(f"group {name} not found")
+            raise UnknownGroup(f"Group {name} not found.")
         if not isinstance(group, MixedGroup):
-            raise UnknownGroup(f"group {name} is not a consumer group")
+            raise UnknownGroup(f"Group {name} is not a consumer group.")
         return group
 
     def restore(self, name: str, rows: Rows) -> None:
@@ -99,7 +99,7 @@ class ConsumerGroupRegistry:
                 f"member {heartbeat.member_id} is not a member of group {heartbeat.group}"
             )
         if not self._groups.is_free(heartbeat.group, CONSUMER):
-            raise UnknownGroup(f"group {heartbeat.group} is not a consumer group")
+            raise UnknownGroup(f"Group {heartbeat.group} is not a consumer group.")
         group = self._make_group(heartbeat.group)
         if isinstance(found, ClassicGroup) and not found.is_empty:
             self._check_upgrade(found)
