@@ -11,8 +11,8 @@ a decoder that it got at construction; without one the topics of classic members
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 from typing import Protocol as Port
 
 from trilogue.broker.groups.classic.members import JoinRequest, JoinResult, SyncResult
@@ -42,6 +42,14 @@ def no_subscription(_: bytes) -> MemberSubscription | None:
     return None
 
 
+class Members(Port):
+    """The members of a group of any kind; all have `member_id`, `client_id` and `client_host`."""
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+    def __len__(self) -> int: ...
+
+
 class Group(Port):
     """A group of any kind. Everything after `forget` serves requests of its members.
 
@@ -52,6 +60,10 @@ class Group(Port):
     name: str
 
     protocol_type: str  # CONSUMER_PROTOCOL, another one of classic members, or "" without members
+
+    @property
+    def members(self) -> Members:
+        """Its members; not to be kept."""
 
     @property
     def type(self) -> str:

@@ -15,13 +15,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
-from typing import Any, Final, Literal
+from collections.abc import Callable
+from typing import Final, Literal
 
 from trilogue.broker.broker import Broker
 from trilogue.broker.facts import Protocol
-from trilogue.broker.groups.classic.group import ClassicGroup
-from trilogue.broker.groups.consumer.group import ConsumerGroup
 from trilogue.broker.names import format_kafka, format_pulsar, is_kafka_name
 from trilogue.broker.topics.partition import Partition
 from trilogue.broker.topics.topic import Topic
@@ -132,7 +130,7 @@ class TopicMetrics:
     ) -> None:
         broker = self._broker
         for count, listing in enumerate(list(broker.group_admin.listed()), 1):
-            members = _count_members(listing.group)
+            members = 0 if listing.group is None else len(listing.group.members)
             collected.add("kafka_consumergroup_members", members, consumergroup=listing.name)
             sums: dict[str, int] = {}
             marks = broker.committed_offsets.positions(Protocol.KAFKA, listing.name)
@@ -308,12 +306,6 @@ def _kind(name: str) -> Literal["counter", "gauge"]:
 def _lag(partition: Partition, offset: int) -> int:
     plog = partition.log
     return max(0, plog.high_watermark - max(offset, plog.start_offset))
-
-
-def _count_members(group: Any) -> int:
-    if isinstance(group, ClassicGroup | ConsumerGroup):
-        return len(group.members)
-    return sum(1 for _ in group) if isinstance(group, Iterable) else 0
 
 
 def _add_subscription(

@@ -5,17 +5,13 @@ A reset is Kafka's: the group has no members, and the principal may READ the gro
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Final
 
 from trilogue.broker.access.authorizer import Operation, Resource, ResourceKind
 from trilogue.broker.errors import UnknownGroup
 from trilogue.broker.facts import CursorMove, Protocol
 from trilogue.broker.groups.admin import GroupListing
-from trilogue.broker.groups.classic.group import ClassicGroup
-from trilogue.broker.groups.consumer.group import ConsumerGroup
 from trilogue.broker.groups.group import SHARE
-from trilogue.broker.groups.share.group import ShareGroup
 from trilogue.gateway.http.administration import await_promise
 from trilogue.gateway.http.console.positions import (
     ROWS_MAX,
@@ -114,12 +110,7 @@ async def read_figures(request: ConsoleRequest) -> dict[str, Any]:
 
 def list_members(listing: GroupListing) -> list[dict[str, Any]]:
     """Return the members of a group of any kind."""
-    group = listing.group
-    members: Iterable[Any] = ()
-    if isinstance(group, ClassicGroup | ConsumerGroup):
-        members = group.members
-    elif isinstance(group, ShareGroup):
-        members = group
+    members = () if listing.group is None else listing.group.members
     return [
         {
             "id": each.member_id,
