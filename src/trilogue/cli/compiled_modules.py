@@ -19,6 +19,7 @@ COMPILED_MODULES: Final = (
     "trilogue.gateway.kafka.produce.request_template",
     "trilogue.gateway.reply_slots",
     "trilogue.gateway.transport_writer",
+    "trilogue.gateway.tubemq.send_fast_path",
     "trilogue.log.journal.append_buffer",
     "trilogue.log.journal.commit",
     "trilogue.log.journal.window",
@@ -29,5 +30,6 @@ COMPILED_MODULES: Final = (
     "trilogue.wire.frames",
     "trilogue.wire.pulsar.batch_reader",
     "trilogue.wire.pulsar.message_codec",
+    "trilogue.wire.tubemq.plain_send",
     "trilogue.wire.tubemq.rpc_codec",
 )

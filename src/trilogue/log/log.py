@@ -39,7 +39,8 @@ from trilogue.log.tail.chunks import Budget
 log = logging.getLogger(__name__)
 
 UNLIMITED: Final = 1 << 62
-LET_GO_IN_A_TURN: Final = 100  # partitions whose memory is freed in one loop iteration: 1 ms
+LET_GO_IN_A_TURN: Final = 100  # partitions whose memory is freed in one loop iteration
+LET_GO_S: Final = 0.001  # for how long that goes on: cold, a partition can take 0.1 ms
 LET_GO_BYTES: Final = 64 << 10  # freeing this much takes as long as one partition
 
 
@@ -95,6 +96,7 @@ class Log:
         self.readers = SegmentReaders(around.fs, directory.segments, objects=around.objects)
         self._fs = around.fs
         self._scheduler = around.scheduler
+        self._monotonic = around.monotonic
         self._files = files
         self._budget = Budget(UNLIMITED, self._released)
         self._partitions: dict[int, PartitionLog] = {}
@@ -316,6 +318,7 @@ class Log:
         that part from memory, which is correct as well.
         """
         left = LET_GO_IN_A_TURN
+        until_s = self._monotonic() + LET_GO_S
         for partition_id, end in ends:
             partition = self._partitions.get(partition_id)
             if partition is not None:
@@ -323,7 +326,7 @@ class Log:
                 partition.flushed(end)
                 left -= (before - partition.tail_bytes) // LET_GO_BYTES
             left -= 1
-            if left <= 0:
+            if left <= 0 or self._monotonic() >= until_s:
                 self._scheduler.call_soon(lambda: self._let_go(ends))
                 break
         else:

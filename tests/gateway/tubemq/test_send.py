@@ -15,9 +15,11 @@ from tests.wire.tubemq.captures import recorded
 from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.entry.tubemq.tubemq_blob import NO_TIME, message_id, read_stored, verify_entry
 from trilogue.entry.walk import read_header
+from trilogue.gateway.tubemq import send
 from trilogue.gateway.tubemq.authentication import AuthenticationSettings
 from trilogue.gateway.tubemq.errors import TEXT_MAX
 from trilogue.log.partition_log import TailSlice
+from trilogue.wire.tubemq.rpc_codec import parse_send
 
 MIB = 1 << 20
 
@@ -340,3 +342,44 @@ async def test_a_topic_that_was_deleted_and_made_again_is_the_new_one():
         assert new.partitions[1].log.high_watermark == 1
         registered = await PartitionConsumer(peer).register(1)
         assert registered.maxOffset == 1
+
+
+@on_loop
+async def test_a_second_send_of_a_client_to_a_topic_does_not_reach_the_handler(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Until something about the topic or the rules changes; then the handler decides again."""
+    handled: list[bytes] = []
+    append_message = send.append_message
+
+    def note(connection, request):
+        handled.append(bytes(parse_send(request.body).data))
+        append_message(connection, request)
+
+    monkeypatch.setattr(send, "append_message", note)
+    async with Rig() as rig:
+        monkeypatch.setattr(type(rig.rules), "allows_all", True)
+        rig.topic("demo", 2)
+        broker = rig.broker_peer()
+        for data in (b"first", b"second", b"plain"):
+            assert (await broker.send("demo", 1, data)).success
+        assert handled == [b"first"]
+
+        found = await broker.send("demo", 1, b"typed", msgType="kind", msgTime="202611290000")
+        assert (found.success, found.appendOffset) == (True, 3)
+        assert (await broker.send("demo", 0, b"other")).appendOffset == 0
+        assert len(handled) == 1
+        for header, message in stored(rig, "demo", 1)[2:]:
+            assert header.base_offset in {2, 3}
+            assert bytes(message.data) in {b"plain", b"typed"}
+
+        refused = await broker.send("demo", 0, b"damaged", checkSum=1)
+        assert refused.errCode == 403
+        assert (await broker.send("demo", 2, b"nowhere")).success is False
+        assert handled[1:] == [b"damaged", b"nowhere"]
+
+        rig.gateway.forget_targets()
+        assert (await broker.send("demo", 0, b"again")).success
+        monkeypatch.setattr(type(rig.rules), "allows_all", False)  # rights have to be looked up
+        assert (await broker.send("demo", 0, b"checked")).success
+        assert handled[3:] == [b"again", b"checked"]

@@ -34,6 +34,7 @@ from trilogue.gateway.tubemq.errors import EXPECTED
 from trilogue.gateway.tubemq.gateway_context import TubeGatewayContext
 from trilogue.gateway.tubemq.methods import SERVICES
 from trilogue.gateway.tubemq.request_context import MethodSpec, RequestContext
+from trilogue.gateway.tubemq.send_fast_path import SendFastPath
 from trilogue.wire.frames import Frames
 from trilogue.wire.tubemq.errors import EXCEPTION, STANDBY, UndecodableRequest
 from trilogue.wire.tubemq.frame import (
@@ -100,10 +101,15 @@ class TubeConnection(ClientConnection):
         self.endpoint = endpoint
         self._specs = endpoint.specs
         self._takes_sends = SEND in endpoint.specs
+        self._fast_path: SendFastPath | None = None
+        if self._takes_sends:
+            self._fast_path = SendFastPath(
+                self, self.process_frame, endpoint.requests, endpoint.services
+            )
         self._undecodable = 0
         self._had_empty = False
         self._leaving = False
-        self._stopped_s = 0.0  # since when it is not read, 0: it is
+        self.stopped_s = 0.0  # since when it is not read, 0: it is
         self._stopped_at = -1  # the receives by then
         self._retry_timer: asyncio.TimerHandle | None = None
 
@@ -115,8 +121,15 @@ class TubeConnection(ClientConnection):
         self.endpoint.connections[self] = None
         super().opened(stream)
 
-    def frame(self, frame: memoryview) -> bool:
+    @property
+    def frame(self) -> Callable[[memoryview], bool]:
+        """What takes the frames of this connection, for its stream."""
+        fast_path = self._fast_path
+        return self.process_frame if fast_path is None else fast_path.take_frame
+
+    def process_frame(self, frame: memoryview) -> bool:
         """Process one request; False while the log has no room for its message."""
+        self._in_step = True
         try:
             request = parse_request(frame)
             if request.method == SEND and self._takes_sends:
@@ -140,6 +153,8 @@ class TubeConnection(ClientConnection):
     def closed(self) -> None:
         """Release the held responses; the connection is gone."""
         super().closed()
+        if self._fast_path is not None:
+            self._fast_path.close()
         self.endpoint.connections.pop(self, None)
         self._set_retry_timer(None)
         held, self.held = self.held, {}
@@ -179,7 +194,7 @@ class TubeConnection(ClientConnection):
         if request.service not in self.endpoint.services:
             self._send_failure(request, EXCEPTION, WRONG_SERVICE)
             return True
-        waited_s = self._waited_s() if self._stopped_s else 0.0
+        waited_s = self._waited_s() if self.stopped_s else 0.0
         if waited_s and 0 < request.timeout_ms < waited_s * 1000:
             self._drop(request)
             return True
@@ -199,7 +214,7 @@ class TubeConnection(ClientConnection):
         if size > self.gateway.settings.request_bytes_max:
             raise Close("request.too_large", method=method.name, size=size)
         message = parse_message(method.request, request.body, request.serial)
-        if self._stopped_s and 0 < request.timeout_ms < self._waited_s() * 1000:
+        if self.stopped_s and 0 < request.timeout_ms < self._waited_s() * 1000:
             self._drop(request)
             return True
         if spec is None or request.service not in self.endpoint.services:
@@ -292,16 +307,16 @@ class TubeConnection(ClientConnection):
         log.debug("request.too_late", extra={"method": request.method})
 
     def _note_stop(self) -> None:
-        if not self._stopped_s:
-            self._stopped_s = self.gateway.loop.time()
+        if not self.stopped_s:
+            self.stopped_s = self.gateway.loop.time()
             self._stopped_at = self.stream.receives
 
     def _waited_s(self) -> float:
         """Return how long the request at hand has waited in the buffer, in seconds."""
         if self.stream.receives != self._stopped_at:
-            self._stopped_s = 0.0  # it arrived after the stop
+            self.stopped_s = 0.0  # it arrived after the stop
             return 0.0
-        return self.gateway.loop.time() - self._stopped_s
+        return self.gateway.loop.time() - self.stopped_s
 
     def _wait_for_room(self, request: RpcRequest, waited_s: float) -> bool:
         """Leave a send in the buffer until the log has room, or until its client gives up."""

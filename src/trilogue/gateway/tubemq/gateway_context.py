@@ -72,6 +72,7 @@ class TubeGatewayContext(ProtocolGateway):
         self.dropped = 0  # requests older than their own timeout
         self.overflows = 0  # sends answered with 419
         self.empty_frames = 0  # without blocks, ignored
+        self.publish_rules = 0  # moves when the rules for publishing change
         self._targets: dict[str, PublishTarget] = {}
         self._generation = 0  # of the cluster, when the targets were found
         self._filters: dict[frozenset[str], Filters | None] = {}
@@ -112,6 +113,7 @@ class TubeGatewayContext(ProtocolGateway):
 
     def forget_targets(self) -> None:
         """Clear the cache: the rules for publishing have changed."""
+        self.publish_rules += 1
         self._targets.clear()
 
     def accepts_publish(self, topic: Topic) -> bool:

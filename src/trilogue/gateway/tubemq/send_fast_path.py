@@ -1,0 +1,173 @@
+# ruff: noqa: ERA001 -- the next line is for the compiler
+# cython: annotation_typing=False
+"""The way of a plain send: read, appended and answered without an object per field.
+
+A producer sends to the same topics again and again. After the first of its sends was taken by the
+handler (send.py), the next ones from the same client to that topic are appended here, if nothing is
+special about them: no login, no rights to look up, no quota, no error. Every other frame goes to
+`process_frame`, which does all of it from the start, so this refuses nothing and answers no error.
+
+Compiled (send_fast_path.pxd adds the types), since it runs once per send; uncompiled it is plain
+Python. See docs/decisions/0183.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import cython
+
+from trilogue.broker.errors import BrokerError
+from trilogue.entry.entry import EntryError
+from trilogue.gateway.tubemq.errors import EXPECTED
+from trilogue.wire.tubemq.errors import UndecodableRequest
+from trilogue.wire.tubemq.plain_send import PlainSend
+from trilogue.wire.tubemq.rpc_codec import parse_request, parse_send
+
+if not cython.compiled:  # send_fast_path.pxd imports the compiled versions
+    from trilogue.entry.tubemq.tubemq_entry import build_entry, message_id
+    from trilogue.wire.tubemq.rpc_codec import encode_send_response
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Callable
+
+    from trilogue.gateway.stream import Buffer
+    from trilogue.gateway.tubemq.gateway_context import PublishTarget, TubeGatewayContext
+
+_SEND = 13
+_TARGETS_MAX = 64  # of one connection
+_NOT_LEARNED = (UndecodableRequest, *EXPECTED)
+
+
+class SendConnection(Protocol):
+    """The connection, for its fast path."""
+
+    gateway: TubeGatewayContext
+    receipts: list[Buffer]
+    stopped_s: float
+
+
+class SendFastPath:
+    """Takes the frames of one connection to the broker."""
+
+    __slots__ = (
+        "_cluster",
+        "_connection",
+        "_gateway",
+        "_generation",
+        "_process_frame",
+        "_requests",
+        "_rules",
+        "_sent",
+        "_services",
+        "_targets",
+    )
+
+    def __init__(
+        self,
+        connection: SendConnection,
+        process_frame: Callable[[memoryview], bool],
+        requests: Counter[int],
+        services: frozenset[int],
+    ) -> None:
+        self._connection = connection
+        self._gateway = connection.gateway
+        self._cluster = connection.gateway.broker.cluster
+        self._process_frame = process_frame
+        self._requests = requests
+        self._services = services
+        self._sent = PlainSend()
+        self._targets: dict[bytes, PublishTarget] = {}
+        self._generation = -1
+        self._rules = -1
+
+    def close(self) -> None:
+        """Refer to nothing of the connection: it is closed."""
+        self._connection = None  # type: ignore[assignment] # no frame comes any more
+        self._process_frame = _refuse_frame
+        self._sent.forget()
+
+    def take_frame(self, frame: memoryview) -> bool:
+        """Process one request; False while the log has no room for its message."""
+        sent = self._sent
+        if not sent.read(frame):
+            return self._process_frame(frame)
+        was_appended = self._append(sent)
+        sent.forget()
+        if was_appended:
+            return True
+        was_taken = self._process_frame(frame)
+        if was_taken and sent.names not in self._targets:
+            self._learn(sent.names, frame)
+        return was_taken
+
+    def _append(self, sent: PlainSend) -> bool:
+        """Append the message and queue its response; False where that is for the handler."""
+        target = self._find_target(sent)
+        size = sent.size
+        if target is None or size <= 0 or size > target.data_bytes_max:
+            return False
+        partitions = target.partitions
+        index = sent.partition_id
+        if index < 0 or index >= len(partitions):
+            return False
+        partition = partitions[index]
+        gateway = self._gateway
+        now_ms = gateway.now_ms()
+        try:
+            entry, header = build_entry(
+                sent.data,
+                sent.flag,
+                sent.checksum,
+                sent.address,
+                sent.message_type,
+                sent.message_time,
+                now_ms,
+            )
+            plain = partition.plain
+            offset = plain.append_entry(entry, header, size)
+        except (EntryError, BrokerError):
+            return False  # the handler finds the same and answers with it
+        if offset < 0:
+            return False
+        stored_id = message_id(partition.log.partition_id, offset)
+        receipt = encode_send_response(sent.serial, stored_id, now_ms, offset)
+        self._connection.receipts.append(receipt)
+        self._requests[_SEND] += 1
+        gateway.messages_in += 1
+        gateway.bytes_in += size
+        return True
+
+    def _find_target(self, sent: PlainSend) -> PublishTarget | None:
+        """Return the topic of a send that needs nothing but an append, if it is one."""
+        gateway = self._gateway
+        connection = self._connection
+        if self._generation != self._cluster.generation or self._rules != gateway.publish_rules:
+            self._targets.clear()
+            self._generation = self._cluster.generation
+            self._rules = gateway.publish_rules
+            return None
+        if connection.stopped_s or sent.service not in self._services:
+            return None
+        if gateway.guards_sends or not gateway.authorizer.allows_all or gateway.quotas.active:
+            return None
+        if not connection.receipts and gateway.log.under_pressure:  # checked once per iteration
+            return None
+        return self._targets.get(sent.names)
+
+    def _learn(self, names: bytes, frame: memoryview) -> None:
+        """Remember the topic of a send that the handler has taken, if there is one."""
+        try:
+            topic = parse_send(parse_request(frame).body).topic
+            target = self._gateway.find_target(topic)
+        except _NOT_LEARNED:
+            return
+        if target.accepts_publish:
+            if len(self._targets) >= _TARGETS_MAX:
+                self._targets.clear()
+            self._targets[names] = target
+
+
+def _refuse_frame(_frame: memoryview) -> bool:
+    return False
