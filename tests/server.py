@@ -226,6 +226,7 @@ def launch_server(
                 env=clean_environment(environment),
             )
     else:
+        log_file.touch()  # the child opens it, and this process may read it before that
         process = fork_trilogue(command, environment=clean_environment(), output=log_file)
     return Server(process, data=data, ready_file=ready_file, log_file=log_file)
 
