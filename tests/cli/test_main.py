@@ -175,4 +175,4 @@ def test_the_server_of_a_client_file_yields_to_the_option(tmp_path, options, var
     )  # fmt: skip
 
     assert result.returncode == 3
-    assert f"no Kafka server responds at {tried} " in result.stderr
+    assert f"no Kafka server responds at {tried}: " in result.stderr

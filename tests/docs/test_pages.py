@@ -119,7 +119,7 @@ def missing_functions(page: Path) -> list[str]:
 
 
 def missing_settings(page: Path) -> set[str]:
-    """Settings and log events."""
+    """Settings, those of Kafka's clients after `kafka.` (options for Spark), and log events."""
     named = {
         text
         for text in inline(page)
@@ -130,7 +130,7 @@ def missing_settings(page: Path) -> set[str]:
     return {
         text
         for text in named - BY_KEY.keys() - TOPIC_SETTINGS.keys() - KAFKA_SETTINGS.keys()
-        if f'"{text}"' not in known
+        if f'"{text}"' not in known and f'"{text.removeprefix("kafka.")}"' not in known
     }
 
 

@@ -213,7 +213,7 @@ def test_durations_are_spelled_as_spark_spells_them(text, seconds):
         ({"kafka.compression.type": "gzip", "compression": "lz4"}, "given twice"),
     ],
 )
-def test_options_of_java_s_producer_say_what_to_do(more, message):
+def test_options_of_javas_producer_are_refused_with_what_to_do(more, message):
     with pytest.raises(OptionError, match=message):
         WriteOptions.parse({**SERVERS, **more})
     assert WriteOptions.parse({**SERVERS, "kafka.compression.type": "gzip"}).codec == 1

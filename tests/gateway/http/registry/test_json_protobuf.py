@@ -155,7 +155,7 @@ WRONG = {
 
 @pytest.mark.parametrize("language", WRONG)
 def test_a_wrong_schema_is_refused(registry, language):
-    with pytest.raises(SchemaRegistryError) as problem:
+    with pytest.raises(SchemaRegistryError, match="Invalid schema") as problem:
         registry.register_schema("wrong-value", Schema(WRONG[language], language))
 
     assert (problem.value.http_status_code, problem.value.error_code) == (422, 42201)

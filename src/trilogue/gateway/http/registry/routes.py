@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 ROOT = "/schema-registry"
 MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
 FORBIDDEN = 40301
+INVALID = "Invalid schema"  # clients look for these words
 CODES: dict[type[Exception], int] = {
     broker_errors.InvalidSchema: INVALID_SCHEMA,
     broker_errors.InvalidName: INVALID_SUBJECT,
@@ -118,6 +119,8 @@ async def _answer(
 
 
 def _error(code: int, message: str) -> Response:
+    if code == INVALID_SCHEMA and not message.startswith(INVALID):
+        message = f"{INVALID}: {message}"
     """Return an error; with 408 and 413 the body was not read, and the connection ends."""
     status = int(str(code)[:3])
     headers = {**HEADERS, "connection": "close"} if status in {408, 413} else HEADERS
