@@ -58,7 +58,6 @@ from trilogue.node.background.retired import RetiredFiles
 from trilogue.node.background.splits import SplitPlanner
 from trilogue.node.background.token_expiry import DelegationTokenExpiry
 from trilogue.node.background.transactions import TransactionExpiry, finish_decisions
-from trilogue.node.cluster.adoption import SlotAdoption
 from trilogue.node.cluster.hand_over import HandOver
 from trilogue.node.http_apps import build_http_app, collect_apps
 from trilogue.node.listeners import (
@@ -98,6 +97,7 @@ if TYPE_CHECKING:
     from trilogue.gateway.http.listener import HttpListener
     from trilogue.gateway.telemetry.traces import MessageTracer
     from trilogue.gateway.tls import TlsContexts
+    from trilogue.node.followed_versions import AppliedVersions
 
 log = logging.getLogger(__name__)
 
@@ -308,19 +308,24 @@ class Node:
             self.compacting.run(),
         ]
         if versions is not None:  # from the first change on that may come
-            from trilogue.node.metadata_follower import MetadataFollower
-
-            adopt = SlotAdoption(self.storage, self.hand_over).follow
-            follower = MetadataFollower(
-                self.storage, self.metadata_writer, self._manifests, versions, adopt
-            )
-            self._catch_up = follower.catch_up
-            works += [follower.run(), follower.publish()]
+            works += self._follow_metadata(versions)
         if self.objects is not None:
             works += [self.objects.run(), self.objects.run_uploads()]
         self._tasks += [asyncio.create_task(self._guarded(work)) for work in works]
         self._maintaining = asyncio.create_task(self._guarded(self.maintenance.run()))
         self._tasks.append(self._maintaining)
+
+    def _follow_metadata(self, versions: AppliedVersions) -> list[Coroutine[object, object, None]]:
+        """Return what follows changes of other nodes, also of who has a slot."""
+        from trilogue.node.cluster.adoption import SlotAdoption
+        from trilogue.node.metadata_follower import MetadataFollower
+
+        adopt = SlotAdoption(self.storage, self.hand_over).follow
+        follower = MetadataFollower(
+            self.storage, self.metadata_writer, self._manifests, versions, adopt
+        )
+        self._catch_up = follower.catch_up
+        return [follower.run(), follower.publish()]
 
     def _plan_maintenance(self) -> None:
         """Set up merges and compaction, in a helper process of low priority."""
