@@ -47,6 +47,7 @@ class GatewayDependencies(TypedDict):
     authorizer: Authorizer
     now_ms: Callable[[], int]
     executor: Executor  # for cold reads
+    schema_executor: NotRequired[Executor]  # for definitions, of which one may take seconds
     cold_reads: NotRequired[ColdReads]  # in it, within the memory of the node
     conversions: NotRequired[ConversionCache]
     authenticator: NotRequired[Authenticator]
@@ -78,6 +79,7 @@ class ProtocolGateway:
         self.authorizer = dependencies["authorizer"]
         self.now_ms = dependencies["now_ms"]
         self.executor = dependencies["executor"]
+        self.schema_executor = dependencies.get("schema_executor", self.executor)
         self.conversions = dependencies.get("conversions") or ConversionCache()
         self.authenticator = dependencies.get("authenticator") or Authenticator(
             self.broker.users,

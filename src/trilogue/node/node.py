@@ -218,15 +218,19 @@ class Node:
             },
         )
 
+    def _open_threads(self, count: int, name: str) -> ThreadPoolExecutor:
+        """Return threads that end with the node, without what they have not begun."""
+        threads = ThreadPoolExecutor(count, name)
+        self._stack.callback(threads.shutdown, wait=False, cancel_futures=True)
+        return threads
+
     def _open_storage(self) -> None:
-        self._background = ThreadPoolExecutor(1, "background")
-        self._stack.callback(self._background.shutdown, wait=False, cancel_futures=True)
+        self._background = self._open_threads(1, "background")
         # A thread of its own: removals wait for a manifest, which must not wait for journal files.
-        self._publisher = ThreadPoolExecutor(1, "manifest")
-        self._stack.callback(self._publisher.shutdown, wait=False, cancel_futures=True)
+        self._publisher = self._open_threads(1, "manifest")
         more = OBJECT_READER_THREADS if self.settings.text("objects.url") else 0
-        self._readers = ThreadPoolExecutor(READER_THREADS + more, "reader")
-        self._stack.callback(self._readers.shutdown, wait=False, cancel_futures=True)
+        self._readers = self._open_threads(READER_THREADS + more, "reader")
+        self._schema_thread = self._open_threads(1, "schemas")
         self._cold_reads = ColdReads(
             self._readers, self.memory.unsent, reads_max=2 * READER_THREADS + more
         )
@@ -369,8 +373,7 @@ class Node:
             return
         if is_in_the_clear(settings):
             log.warning("objects.not_encrypted", extra={"to": settings.text("objects.endpoint")})
-        executor = ThreadPoolExecutor(1, "objects")
-        self._stack.callback(executor.shutdown, wait=False, cancel_futures=True)
+        executor = self._open_threads(1, "objects")
         self._stack.callback(storage.objects.objects.close)
         helper = self.new_helper(niceness=SLOW_NICENESS)
         self._stack.push_async_callback(helper.close)
@@ -453,6 +456,7 @@ class Node:
             "anonymous": self.settings.text("access.anonymous"),
             "now_ms": self.now_ms,
             "executor": self._readers,
+            "schema_executor": self._schema_thread,
             "cold_reads": self._cold_reads,
             "conversions": self.conversions,
             "catch_up": self._catch_up,

@@ -4,7 +4,7 @@ A producer's schema becomes a version of its topic's schema unless it is one alr
 is 8 bytes, big-endian, in PRODUCER_SUCCESS and in the metadata of messages. A consumer's schema is
 only checked, except on a topic that has no messages, producers or other consumers yet: there it
 becomes the first version. Compatibility is decided in broker/schemas/topic_schemas.py; long
-definitions are compared in the executor.
+definitions are compared in a thread of their own.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ async def find_or_add_schema(
 
 
 async def run_check(gateway: ProtocolGateway, definition: Definition, work: Callable[[], T]) -> T:
-    """Run work on a definition, in the executor if the definition is long."""
+    """Run work on a definition, in the thread of schemas if the definition is long."""
     if is_slow_to_check(definition):
-        return await asyncio.get_running_loop().run_in_executor(gateway.executor, work)
+        return await asyncio.get_running_loop().run_in_executor(gateway.schema_executor, work)
     return work()

@@ -82,7 +82,7 @@ class SchemaStore:
             loop = asyncio.get_running_loop()
             try:
                 found = await loop.run_in_executor(
-                    self.gateway.executor, make_codec, language, definition
+                    self.gateway.schema_executor, make_codec, language, definition
                 )
             except PayloadError as problem:
                 raise RestError(INVALID_SCHEMA, f"Invalid schema: {problem}") from problem
@@ -227,7 +227,9 @@ class SchemaLookup:
         gateway = self._store.gateway
         resolved = gateway.broker.subjects.resolve(source.references)
         loop = asyncio.get_running_loop()
-        made = await loop.run_in_executor(gateway.executor, make_definition, source, resolved)
+        made = await loop.run_in_executor(
+            gateway.schema_executor, make_definition, source, resolved
+        )
         return made[1]
 
     async def _ask(self, work: Callable[[], Awaitable[T]]) -> T:

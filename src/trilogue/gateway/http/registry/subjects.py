@@ -156,13 +156,13 @@ async def register(request: RegistryRequest) -> object:
 async def _define(
     request: RegistryRequest, source: SchemaSource
 ) -> tuple[SchemaSource, Definition]:
-    """Return a source in its own form and its definition; in the executor where it takes long."""
+    """Return a source in its own form and its definition; what takes long in a thread."""
     resolved = request.broker.subjects.resolve(source.references, request.can_reference)
     work = partial(make_definition, source, resolved)
     if source.language == AVRO and not source.references:
         definition = Definition(source.language, source.text.encode())
         return await run_check(request.gateway, definition, work)
-    return await asyncio.get_running_loop().run_in_executor(request.gateway.executor, work)
+    return await asyncio.get_running_loop().run_in_executor(request.gateway.schema_executor, work)
 
 
 async def _check(
