@@ -23,6 +23,14 @@ STDOUT, STDERR = 1, 2
 _starting = threading.Lock()
 
 
+def find_network() -> str:
+    """Return the network namespace of this thread."""
+    return str(Path("/proc/thread-self/ns/net").readlink())
+
+
+NETWORK = find_network()  # of the servers that are forked
+
+
 class ForkedProcess:
     """What tests use of a `subprocess.Popen`, of a process that was forked."""
 

@@ -12,7 +12,7 @@ port of 127.0.0.1; with `listen` those of Pulsar and TubeMQ do only if they are 
 sleeps: waiting is waiting for the ready file or for the exit.
 
 A server is forked from a process that has loaded Trilogue (tests/forked.py), unless it has a
-wrapper or variables of its own: these start `python -m trilogue.cli.main`.
+wrapper, variables or a network of its own: these start `python -m trilogue.cli.main`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.forked import ForkedProcess, fork_trilogue
+from tests.forked import NETWORK, ForkedProcess, find_network, fork_trilogue
 
 LISTENERS = ("kafka", "pulsar", "tubemq-master", "tubemq-broker", "http")
 UNLESS_NAMED = {  # its usual ports, where it would listen otherwise, are taken now and then
@@ -216,7 +216,7 @@ def launch_server(
         command += ["--set", f"{key}={spelled(value)}"]
     command += arguments
     process: subprocess.Popen[bytes] | ForkedProcess
-    if wrapper or environment:
+    if wrapper or environment or find_network() != NETWORK:
         with log_file.open("wb") as output:
             process = subprocess.Popen(
                 [*wrapper, *command_line(*command)],
