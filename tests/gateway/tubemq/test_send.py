@@ -133,17 +133,30 @@ async def test_the_sends_of_a_turn_share_one_commit_and_one_write():
 
 
 @on_loop
-async def test_a_topic_acknowledged_from_memory_is_answered_at_once():
+async def test_a_topic_acknowledged_from_memory_is_answered_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """By the handler, and after that without it."""
+    handled: list[object] = []
+    append_message = send.append_message
+
+    def note(connection, request):
+        handled.append(request)
+        append_message(connection, request)
+
+    monkeypatch.setattr(send, "append_message", note)
     async with Rig() as rig:
+        monkeypatch.setattr(type(rig.rules), "allows_all", True)
         rig.topic("fast", flush="interval")
         broker = rig.broker_peer()
-        broker._requests[5] = "sendMessageP2B"
+        broker._requests |= dict.fromkeys((5, 6), "sendMessageP2B")
         durable = rig.log.journal.durable_through
 
-        broker.give(send_frame(5, "fast", 0, b"x"))
-
-        assert broker.response(5).appendOffset == 0
+        for number, serial in enumerate((5, 6)):
+            broker.give(send_frame(serial, "fast", 0, b"x"))
+            assert broker.response(serial).appendOffset == number
         assert rig.log.journal.durable_through == durable
+        assert len(handled) == 1
 
 
 @pytest.mark.parametrize("checksum", [-1, crc32(b"hello") & 0x7FFFFFFF])

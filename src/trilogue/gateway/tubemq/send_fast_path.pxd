@@ -28,7 +28,7 @@ cdef class SendFastPath:
     cpdef take_frame(self, object frame)
 
     @cython.locals(partitions=tuple, index=Py_ssize_t, size=Py_ssize_t, now_ms=int64_t,
-                   offset=int64_t, stored_id=int64_t, plain=PlainBatchAppender)
+                   offset=int64_t, stored_id=int64_t, plain=PlainBatchAppender, is_stored=bint)
     cdef bint _append(self, PlainSend sent) except -1
 
     cdef _find_target(self, PlainSend sent)

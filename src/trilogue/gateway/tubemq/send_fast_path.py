@@ -47,6 +47,9 @@ class SendConnection(Protocol):
     receipts: list[Buffer]
     stopped_s: float
 
+    def write(self, buffer: Buffer) -> None:
+        """Send, with what else the step writes."""
+
 
 class SendFastPath:
     """Takes the frames of one connection to the broker."""
@@ -125,15 +128,24 @@ class SendFastPath:
                 sent.message_time,
                 now_ms,
             )
-            plain = partition.plain
-            offset = plain.append_entry(entry, header, size)
+            is_stored = partition.acks_from_memory and partition.rates is None
+            if is_stored:
+                offset = partition.append_entry(
+                    entry, header, now_ms=now_ms, size=size, encrypted=False
+                ).base_offset
+            else:
+                plain = partition.plain
+                offset = plain.append_entry(entry, header, size)
         except (EntryError, BrokerError):
             return False  # the handler finds the same and answers with it
         if offset < 0:
             return False
         stored_id = message_id(partition.log.partition_id, offset)
         receipt = encode_send_response(sent.serial, stored_id, now_ms, offset)
-        self._connection.receipts.append(receipt)
+        if is_stored:
+            self._connection.write(receipt)
+        else:
+            self._connection.receipts.append(receipt)
         self._requests[_SEND] += 1
         gateway.messages_in += 1
         gateway.bytes_in += size
