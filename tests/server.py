@@ -251,12 +251,8 @@ def command_line(*arguments: str) -> list[str]:
 
 
 def clean_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment of the tests without TRILOGUE_ settings or files, but with TRILOGUE_PURE."""
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith("TRILOGUE_") or name == "TRILOGUE_PURE"
-    }
+    """The environment of the tests without settings and files of Trilogue."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("TRILOGUE_")}
     no_files = {"TRILOGUE_CONFIG": "", "TRILOGUE_CLIENT_CONFIG": ""}
     return {**kept, **no_files, **(more or {})}
 

@@ -113,13 +113,9 @@ def test_a_server_that_does_not_start_is_quoted(tmp_path):
 
 
 def test_settings_of_the_user_s_own_server_are_not_the_demo_s():
-    given = {"TRILOGUE_DATA": "/precious", "TRILOGUE_PURE": "1", "HOME": "/h"}
+    given = {"TRILOGUE_DATA": "/precious", "HOME": "/h"}
 
-    assert without_settings(given) == {
-        "TRILOGUE_PURE": "1",
-        "TRILOGUE_CONFIG": "",
-        "HOME": "/h",
-    }
+    assert without_settings(given) == {"TRILOGUE_CONFIG": "", "HOME": "/h"}
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

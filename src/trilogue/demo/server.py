@@ -59,12 +59,8 @@ def running_server(output: Path, work: Steps) -> Iterator[ServerAddresses]:
 
 
 def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment without settings of the user's own server; TRILOGUE_PURE stays."""
-    kept = {
-        name: value
-        for name, value in environment.items()
-        if not name.startswith("TRILOGUE_") or name == "TRILOGUE_PURE"
-    }
+    """Return the environment without settings of the user's own server."""
+    kept = {name: value for name, value in environment.items() if not name.startswith("TRILOGUE_")}
     return {**kept, "TRILOGUE_CONFIG": ""}
 
 

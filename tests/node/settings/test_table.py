@@ -128,7 +128,6 @@ def test_environment_of_a_kubernetes_service_called_trilogue_is_no_setting():
         "TRILOGUE_SERVICE_PORT_KAFKA": "9092",
         "TRILOGUE_PORT": "tcp://10.0.0.1:9092",
         "TRILOGUE_PORT_9092_TCP_ADDR": "10.0.0.1",
-        "TRILOGUE_PURE": "1",
     }
 
     assert load(environment=environment).origin("listen.kafka") == "default"

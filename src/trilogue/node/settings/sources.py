@@ -39,7 +39,6 @@ _NOT_SETTINGS = {
     "TRILOGUE_BOOTSTRAP",  # where the command line finds a server
     "TRILOGUE_HTTP",  # and its HTTP listener
     "TRILOGUE_CLIENT_CONFIG",  # how it logs in there
-    "TRILOGUE_PURE",  # run the compiled modules uncompiled
     "TRILOGUE_REQUIRE",  # tests: skip nothing
     "TRILOGUE_NO_EXTENSIONS",  # build: compile nothing
 }
