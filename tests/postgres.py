@@ -150,12 +150,13 @@ def running_postgres(*options: str) -> Iterator[PostgresServer]:
 class CuttingProxy:
     """A TCP proxy before the server that closes a connection at its next COMMIT.
 
-    `cut` = "before": the server never gets it; "after": the server commits, and the answer is lost.
+    `cut` = "before": the server never gets it; "after": it has committed, and its answer is lost.
     """
 
     def __init__(self, port: int) -> None:
         self.cut = ""
         self.cuts = 0
+        self._unanswered: set[socket.socket] = set()  # whose next answer is lost
         self._target = port
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
@@ -171,7 +172,7 @@ class CuttingProxy:
             except OSError:
                 return
             server = socket.create_connection(("127.0.0.1", self._target))
-            passing = threading.Thread(target=_pass_on, args=(server, client), daemon=True)
+            passing = threading.Thread(target=self._to_client, args=(server, client), daemon=True)
             args = (client, server, passing)
             threading.Thread(target=self._to_server, args=args, daemon=True).start()
 
@@ -185,20 +186,23 @@ class CuttingProxy:
                     if b"COMMIT\0" in data and self.cut:
                         how, self.cut = self.cut, ""
                         self.cuts += 1
-                        client.shutdown(socket.SHUT_RDWR)
                         if how == "after":
+                            self._unanswered.add(server)
                             server.sendall(data)
+                        else:
+                            client.shutdown(socket.SHUT_RDWR)
                         break
                     server.sendall(data)
             with contextlib.suppress(OSError):
                 server.shutdown(socket.SHUT_WR)
             passing.join()
+            self._unanswered.discard(server)
 
-
-def _pass_on(source: socket.socket, target: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        while data := source.recv(1 << 16):
-            target.sendall(data)
-    for each in (source, target):
+    def _to_client(self, server: socket.socket, client: socket.socket) -> None:
+        """Pass answers on; after that of a COMMIT which is to be lost, close."""
         with contextlib.suppress(OSError):
-            each.shutdown(socket.SHUT_RDWR)
+            while (data := server.recv(1 << 16)) and server not in self._unanswered:
+                client.sendall(data)
+        for each in (server, client):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
