@@ -86,7 +86,7 @@ def owners(cluster: SharedCluster) -> set[int]:
 def wait_until_moved(cluster: SharedCluster, node_id: int, senders: list[PartitionSender]) -> None:
     """Return when a node has no slots, and each partition has been written to since."""
     wait_until(lambda: node_id not in owners(cluster), "owners of slots", LIMIT_S, every=0.1)
-    time.sleep(2.0)  # the nodes that get slots start again
+    time.sleep(2.0)  # a node that gives slots starts again
     wait_until_served(senders, time.monotonic())
 
 

@@ -88,4 +88,4 @@ def _run(arguments: list[str], environment: dict[str, str], output: str) -> None
     try:
         main()
     finally:
-        atexit._run_exitfuncs()
+        atexit._run_exitfuncs()  # multiprocessing leaves by os._exit

@@ -459,7 +459,7 @@ class Broker:
 
     def _load_rows(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
         deduplication, exists = self.producers.deduplication, self.cluster.has_partition
-        loaders: dict[bytes, Callable[[bytes, bytes], object]] = {
+        loaders: dict[bytes, Callable[[bytes, bytes], None]] = {
             CURSOR_KEY: lambda _, value: self.committed_offsets.load(value),
             GROUP_KEY: lambda _, value: self.groups.records.load(value),
             MEMBER_KEY: self.groups.membership.load,

@@ -80,8 +80,9 @@ class MetadataFollower:
 
     async def _apply(self, writes: Sequence[Write]) -> None:
         broker = self._storage.broker
-        ownership = broker.cluster.ownership
-        ownership.generation += any(table in {"slots", "nodes"} for table, _, _ in writes)
+        ownership, changed = broker.cluster.ownership, {table for table, _, _ in writes}
+        if changed & {"slots", "nodes"}:
+            ownership.generation += 1
         topics: dict[TopicKey, None] = {key: None for table, key, _ in writes if table == "topics"}
         for key in topics:
             for _ in broker.cluster.follow(key):
@@ -92,7 +93,7 @@ class MetadataFollower:
             broker.apply_setting(name, self._storage.meta.state.settings.get(name))
             if count % SETTINGS_A_STEP == 0:
                 await asyncio.sleep(0)
-        if self._on_owners is not None and any(table == "slots" for table, _, _ in writes):
+        if self._on_owners is not None and "slots" in changed:
             await self._on_owners(ownership)
 
     def _follow_segments(self, writes: Sequence[Write]) -> None:

@@ -13,7 +13,6 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
-from operator import is_
 from typing import Any
 
 import msgspec
@@ -466,10 +465,11 @@ class Cluster:
         opened: list[int] = []
         for topic in list(self._topics.values()):
             parts = self._adopt_partitions(topic.partitions)
-            if parts is topic.partitions:
-                continue
             pairs = zip(topic.partitions, parts, strict=True)
-            opened += [new.partition_id for old, new in pairs if new is not old]
+            came = [new.partition_id for old, new in pairs if new is not old]
+            if not came:
+                continue
+            opened += came
             self._partitions.update((each.partition_id, each) for each in parts)
             grown = Topic(topic.row, topic.name, tuple(parts))
             self._topics[grown.name] = self._by_id[grown.topic_id] = grown
@@ -478,12 +478,12 @@ class Cluster:
         return opened
 
     def _adopt_partitions(self, parts: Sequence[Partition]) -> Sequence[Partition]:
-        """Return partitions with a log for each that this node serves by now; the same if none."""
-        owns, adopted = self.ownership.owns_partition, list(parts)
-        for number, part in enumerate(parts):
-            if part.is_remote and owns(part.partition_id):
-                adopted[number] = self._adopt(part)
-        return parts if all(map(is_, adopted, parts)) else adopted
+        """Return partitions, with a log those that this node serves by now."""
+        owns = self.ownership.owns_partition
+        return [
+            self._adopt(each) if each.is_remote and owns(each.partition_id) else each
+            for each in parts
+        ]
 
     def _adopt(self, part: Partition) -> Partition:
         assert self._logs is not None, "no log yet"

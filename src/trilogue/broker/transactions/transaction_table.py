@@ -173,8 +173,8 @@ class TransactionTable:
                 rows.append(SnapshotRow(key, encode_saved(transaction.durable, content)))
         return rows
 
-    def load(self, payload: bytes) -> Transaction:
-        """Take over a snapshot row, and return what it has."""
+    def load(self, payload: bytes) -> None:
+        """Take over a snapshot row."""
         row, content = decode_saved(payload)
         transaction = Transaction(row)
         transaction.contained.restore(content)
@@ -186,7 +186,6 @@ class TransactionTable:
         for each in content.acks:
             self.pending_acks.add(name, each)
         self.join_groups(name, content.groups)
-        return transaction
 
     def replay(self, kind: int, payload: bytes) -> None:
         """Take over a fact found in the journal at start."""

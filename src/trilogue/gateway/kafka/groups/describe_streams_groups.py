@@ -10,12 +10,17 @@ from collections.abc import Iterable
 
 from trilogue.broker.groups.streams.group import StreamsGroup
 from trilogue.broker.groups.streams.members import StreamsGroupMember
-from trilogue.broker.groups.streams.tasks import NO_TASKS, TaskRole, Tasks, tasks_of_role
-from trilogue.broker.groups.streams.topology import InternalTopic, Subtopology
+from trilogue.broker.groups.streams.tasks import NO_TASKS, Tasks
+from trilogue.broker.groups.streams.topology import Subtopology
 from trilogue.broker.names import format_kafka
 from trilogue.gateway.kafka.context import RequestContext
 from trilogue.gateway.kafka.groups.described_groups import describe_each, describe_group
-from trilogue.gateway.kafka.groups.streams import task_ids
+from trilogue.gateway.kafka.groups.streams import (
+    describe_endpoint,
+    describe_pairs,
+    describe_topics,
+    task_ids_by_role,
+)
 from trilogue.wire.kafka.groups.describe_streams_groups import (
     DescribedStreamsGroup,
     DescribedStreamsMember,
@@ -25,7 +30,6 @@ from trilogue.wire.kafka.groups.describe_streams_groups import (
     StreamsGroupDescribeRequest,
     StreamsGroupDescribeResponse,
 )
-from trilogue.wire.kafka.groups.streams import StreamsEndpoint, StreamsKeyValue, StreamsTopicInfo
 
 
 async def handle_streams_group_describe(
@@ -80,29 +84,15 @@ def _describe_topology(group: StreamsGroup) -> DescribedTopology | None:
                 subtopology_id=each.subtopology_id,
                 source_topics=sorted(map(format_kafka, each.source_topics)),
                 repartition_sink_topics=sorted(map(format_kafka, each.repartition_sinks)),
-                state_changelog_topics=_describe_topics(each.changelogs),
-                repartition_source_topics=_describe_topics(each.repartition_sources),
+                state_changelog_topics=describe_topics(each.changelogs),
+                repartition_source_topics=describe_topics(each.repartition_sources),
             )
             for each in subtopologies
         ],
     )
 
 
-def _describe_topics(topics: Iterable[InternalTopic]) -> list[StreamsTopicInfo]:
-    found = [
-        StreamsTopicInfo(
-            name=format_kafka(each.name),
-            partitions=each.partition_count,
-            replication_factor=each.replication_factor,
-            topic_configs=[StreamsKeyValue(key=key, value=value) for key, value in each.settings],
-        )
-        for each in topics
-    ]
-    return sorted(found, key=lambda each: each.name)
-
-
 def _describe_member(member: StreamsGroupMember, target: Tasks) -> DescribedStreamsMember:
-    endpoint = member.endpoint
     return DescribedStreamsMember(
         member_id=member.member_id,
         member_epoch=member.epoch,
@@ -111,15 +101,13 @@ def _describe_member(member: StreamsGroupMember, target: Tasks) -> DescribedStre
         client_host=member.client_host,
         topology_epoch=member.topology_epoch,
         process_id=member.process_id,
-        user_endpoint=None
-        if endpoint is None
-        else StreamsEndpoint(host=endpoint.host, port=endpoint.port),
-        client_tags=[StreamsKeyValue(key=key, value=value) for key, value in member.tags],
+        user_endpoint=describe_endpoint(member.endpoint),
+        client_tags=describe_pairs(member.tags),
         assignment=_describe_tasks(member.assigned),
         target_assignment=_describe_tasks(target),
     )
 
 
 def _describe_tasks(tasks: Tasks) -> DescribedTasks:
-    active, standby, warmup = (task_ids(tasks_of_role(tasks, role)) for role in TaskRole)
+    active, standby, warmup = task_ids_by_role(tasks)
     return DescribedTasks(active_tasks=active, standby_tasks=standby, warmup_tasks=warmup)

@@ -17,19 +17,21 @@ from trilogue.broker.groups.share.group import ShareGroup
 from trilogue.broker.groups.share.members import ShareGroupMember
 from trilogue.broker.groups.streams.group import StreamsGroup
 from trilogue.broker.groups.streams.members import StreamsGroupMember
-from trilogue.broker.groups.streams.tasks import NO_TASKS, TaskRole, Tasks, tasks_of_role
-from trilogue.broker.groups.streams.topology import InternalTopic, Subtopology, Topology
+from trilogue.broker.groups.streams.tasks import NO_TASKS, TaskRole, Tasks
+from trilogue.broker.groups.streams.topology import Subtopology, Topology
 from trilogue.broker.internal.records import KeyValue, SharedPartitions
 from trilogue.broker.names import TopicName, format_kafka
-from trilogue.gateway.kafka.groups.streams import task_ids
+from trilogue.gateway.kafka.groups.streams import (
+    describe_endpoint,
+    describe_pairs,
+    describe_topics,
+    task_ids_by_role,
+)
 from trilogue.wire.kafka.groups import group_records as wire
 from trilogue.wire.kafka.groups.group_records import GroupRecordKind, encode_record_key
 from trilogue.wire.kafka.groups.streams import (
     StreamsCopartitionGroup,
-    StreamsEndpoint,
-    StreamsKeyValue,
     StreamsSubtopology,
-    StreamsTopicInfo,
 )
 
 K = TypeVar("K")
@@ -156,12 +158,12 @@ def _describe_topology(topology: Topology) -> wire.StreamsGroupTopologyValue:
 
 def _describe_subtopology(each: Subtopology) -> StreamsSubtopology:
     sources = sorted(map(format_kafka, each.source_topics))
-    repartitioned = _describe_topics(each.repartition_sources)
+    repartitioned = describe_topics(each.repartition_sources)
     repartition_names = [topic.name for topic in repartitioned]
     return StreamsSubtopology(
         subtopology_id=each.subtopology_id,
         source_topics=sources,
-        state_changelog_topics=_describe_topics(each.changelogs),
+        state_changelog_topics=describe_topics(each.changelogs),
         repartition_sink_topics=sorted(map(format_kafka, each.repartition_sinks)),
         repartition_source_topics=repartitioned,
         copartition_groups=[
@@ -178,19 +180,6 @@ def _find_indexes(names: list[str], group: Iterable[TopicName]) -> list[int]:
     """Return where the topics of a group are among names."""
     places = {name: place for place, name in enumerate(names)}
     return sorted(places[name] for name in map(format_kafka, group) if name in places)
-
-
-def _describe_topics(topics: Iterable[InternalTopic]) -> list[StreamsTopicInfo]:
-    found = [
-        StreamsTopicInfo(
-            name=format_kafka(each.name),
-            partitions=each.partition_count,
-            replication_factor=each.replication_factor,
-            topic_configs=[StreamsKeyValue(key=key, value=value) for key, value in each.settings],
-        )
-        for each in topics
-    ]
-    return sorted(found, key=lambda each: each.name)
 
 
 # -- members
@@ -258,7 +247,6 @@ def _describe_sharer(member: ShareGroupMember, target: PartitionIndexes) -> Iter
 
 
 def _describe_streamer(member: StreamsGroupMember, target: Tasks) -> Iterator[object]:
-    endpoint = member.endpoint
     yield wire.StreamsGroupMemberMetadataValue(
         instance_id=None,
         rack_id=member.rack,
@@ -267,12 +255,10 @@ def _describe_streamer(member: StreamsGroupMember, target: Tasks) -> Iterator[ob
         rebalance_timeout_ms=member.rebalance_timeout_ms,
         topology_epoch=member.topology_epoch,
         process_id=member.process_id,
-        user_endpoint=None
-        if endpoint is None
-        else StreamsEndpoint(host=endpoint.host, port=endpoint.port),
-        client_tags=[StreamsKeyValue(key=key, value=value) for key, value in member.tags],
+        user_endpoint=describe_endpoint(member.endpoint),
+        client_tags=describe_pairs(member.tags),
     )
-    active, standby, warmup = (task_ids(tasks_of_role(target, role)) for role in TaskRole)
+    active, standby, warmup = task_ids_by_role(target)
     yield wire.StreamsGroupTargetAssignmentMemberValue(
         active_tasks=active, standby_tasks=standby, warmup_tasks=warmup
     )

@@ -34,6 +34,7 @@ from trilogue.wire.kafka.groups.streams import (
     StreamsEndpointPartitions,
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
+    StreamsKeyValue,
     StreamsStatus,
     StreamsSubtopology,
     StreamsTaskIds,
@@ -287,9 +288,7 @@ def _heartbeat_response(
 ) -> StreamsGroupHeartbeatResponse:
     active = standby = warmup = endpoints = None
     if response.assigned is not None:
-        active, standby, warmup = (
-            task_ids(tasks_of_role(response.assigned, role)) for role in TaskRole
-        )
+        active, standby, warmup = task_ids_by_role(response.assigned)
     if response.endpoints is not None:
         endpoints = [_endpoint_partitions(each) for each in response.endpoints]
     return StreamsGroupHeartbeatResponse(
@@ -312,12 +311,37 @@ def _heartbeat_response(
     )
 
 
-def task_ids(tasks: dict[str, frozenset[int]]) -> list[StreamsTaskIds]:
-    """Return tasks as messages have them."""
-    return [
-        StreamsTaskIds(subtopology_id=name, partitions=sorted(tasks[name]))
-        for name in sorted(tasks)
+def describe_topics(topics: Iterable[InternalTopic]) -> list[StreamsTopicInfo]:
+    """Return internal topics as they are told and stored, by name."""
+    found = [
+        StreamsTopicInfo(
+            name=format_kafka(each.name),
+            partitions=each.partition_count,
+            replication_factor=each.replication_factor,
+            topic_configs=describe_pairs(each.settings),
+        )
+        for each in topics
     ]
+    return sorted(found, key=lambda each: each.name)
+
+
+def describe_endpoint(endpoint: Endpoint | None) -> StreamsEndpoint | None:
+    """Return where a member serves its state to others."""
+    return None if endpoint is None else StreamsEndpoint(host=endpoint.host, port=endpoint.port)
+
+
+def describe_pairs(pairs: Iterable[tuple[str, str]]) -> list[StreamsKeyValue]:
+    """Return settings or tags."""
+    return [StreamsKeyValue(key=key, value=value) for key, value in pairs]
+
+
+def task_ids_by_role(tasks: Tasks) -> Iterator[list[StreamsTaskIds]]:
+    """Yield the active tasks, the standby and the warm-up ones, by subtopology."""
+    for role in TaskRole:
+        yield [
+            StreamsTaskIds(subtopology_id=subtopology_id, partitions=sorted(numbers))
+            for subtopology_id, numbers in sorted(tasks_of_role(tasks, role).items())
+        ]
 
 
 def _endpoint_partitions(each: EndpointPartitions) -> StreamsEndpointPartitions:
