@@ -4,6 +4,7 @@ several processes share the tests out."""
 from __future__ import annotations
 
 import gc
+import shutil
 import warnings
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -18,6 +19,7 @@ LONG, FULL = "long", "full"
 HYPOTHESIS_SETTINGS = "_hypothesis_internal_use_settings"
 FOREIGN = {"cli", "client", "conformance", "crash", "docs", "demo", "node", "spark"}
 seed_key = pytest.StashKey[int]()
+made_key = pytest.StashKey[dict[object, list[Path]]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -100,6 +102,35 @@ def pytest_runtest_teardown(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             gc.collect()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest
+) -> Generator[None, object, object]:
+    """Notes which directories a fixture makes by `tmp_path_factory`.
+
+    pytest keeps them to the end of the session: 17 GB with the nodes of all modules.
+    """
+    if "tmp_path_factory" not in fixturedef.argnames:
+        return (yield)
+    factory = request.getfixturevalue("tmp_path_factory")
+    made, mktemp = [], factory.mktemp
+    factory.mktemp = lambda *names, **options: made.append(mktemp(*names, **options)) or made[-1]
+    try:
+        return (yield)
+    finally:
+        del factory.mktemp
+        request.config.stash.setdefault(made_key, {})[fixturedef] = made
+
+
+def pytest_fixture_post_finalizer(
+    fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest
+) -> None:
+    """Removes the directories of a fixture that has ended, unless a test failed, for a look."""
+    made = request.config.stash.get(made_key, {}).pop(fixturedef, ())
+    for folder in () if request.session.testsfailed else made:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

@@ -15,8 +15,9 @@ import pytest
 import trilogue
 from tests.cli.kafka_cli import Shell
 from tests.server import Server, clean_environment, command_line, start_server
-from trilogue.cli.doctor_server import dangers
+from trilogue.cli.doctor_server import check_disk, dangers
 from trilogue.client.kafka import Setting
+from trilogue.client.kafka.admin.model import LogDir
 from trilogue.client.tubemq import TubeClient
 
 TOKEN = "open-sesame"
@@ -152,6 +153,16 @@ def test_doctor_checks_a_server_and_writes_only_with_write_option(server: Server
     assert seen["round trip"].startswith("100 messages")
     assert "round trip" not in {one["look"] for one in looked}
     assert [row["topic"] for row in shell.json("topics", "list", "doctor")] == []
+
+
+@pytest.mark.parametrize(
+    ("gib", "free", "verdict"),
+    [(252, 100, "ok"), (252, 11, "warn"), (4, 0.5, "fail"), (252, 0.5, "fail"), (4, 2, "ok")],
+)
+def test_a_disk_without_a_gib_of_free_space_fails(gib, free, verdict):
+    """A large disk of which few percent are free still takes messages for long."""
+    disk = LogDir("/data", {}, total_bytes=gib << 30, usable_bytes=int(free * 2**30))
+    assert check_disk(1, disk).verdict == verdict
 
 
 def test_settings_that_lose_messages_are_named():

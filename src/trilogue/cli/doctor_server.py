@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from trilogue.client.kafka.client import KafkaClient
 
 OK, WARN, FAIL = "ok", "warn", "fail"
-USED_WARN, USED_FAIL = 0.85, 0.95
+USED_WARN = 0.85
+FREE_FAIL = 1 << 30
 SYNCED: Final = "each append is synced"
 """The beginning of a note on a setting by which another server would lose messages."""
 MESSAGES: Final = 100
@@ -136,13 +137,14 @@ async def _disks(client: KafkaClient) -> list[CheckResult]:
     for node, dirs in (await client.admin.log_dirs()).items():
         for one in dirs:
             if isinstance(one, LogDir):
-                found.append(_disk(node, one))
+                found.append(check_disk(node, one))
             else:
                 found.append(CheckResult(f"disk of node {node}", str(one), FAIL))
     return found
 
 
-def _disk(node: int, one: LogDir) -> CheckResult:
+def check_disk(node: int, one: LogDir) -> CheckResult:
+    """Whether a log directory has room: warns from 85 % on, fails below 1 GiB of free space."""
     used = spell_size(sum(size.size_bytes for size in one.partitions.values()))
     look = f"disk of node {node}"
     if one.total_bytes <= 0:
@@ -155,7 +157,7 @@ def _disk(node: int, one: LogDir) -> CheckResult:
     if full < USED_WARN:
         return CheckResult(look, detail)
     advice = "`trilogue topics list --long` shows what is large; shorten retention or add disk"
-    return CheckResult(look, detail, FAIL if full >= USED_FAIL else WARN, advice)
+    return CheckResult(look, detail, FAIL if one.usable_bytes < FREE_FAIL else WARN, advice)
 
 
 async def _settings(client: KafkaClient, nodes: int) -> list[CheckResult]:
