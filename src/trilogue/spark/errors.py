@@ -41,6 +41,10 @@ class MalformedRecord(SourceError, ValueError):
     """A message cannot be decoded, and mode is FAILFAST."""
 
 
+class SchemaUnavailable(SourceError, RuntimeError):
+    """A schema registry does not answer, refuses the client, or has not what is needed."""
+
+
 class NotStored(SourceError, RuntimeError):
     """The server refuses these rows, also in a retry."""
 

@@ -19,7 +19,7 @@ def find_topic_schema(
 ) -> StructType:
     """Return the schema of the table that `load(topic)` gives with these options of the source.
 
-    With payload=json and neither payloadSchema nor admin.url, the schema of column `value` is
+    With payload=json and neither payloadSchema nor a registry, the schema of column `value` is
     inferred from the newest `sample` offsets of each partition; pass its DDL or JSON to
     payloadSchema. Raises OptionError where there is no object to infer from.
     """
@@ -27,7 +27,7 @@ def find_topic_schema(
 
     given = {"kafka.bootstrap.servers": servers, "subscribe": topic, **(options or {})}
     is_json = given.get("payload", "").strip().lower() == "json"
-    if is_json and not given.keys() & {"payloadSchema", "admin.url"}:
+    if is_json and not given.keys() & {"payloadSchema", "admin.url", "schema.registry.url"}:
         given["payloadSchema"] = _infer_schema(given, sample).json()
     return DefaultSource(given).schema()
 

@@ -22,7 +22,7 @@ from trilogue.spark.payload.framing import strip_header
 from trilogue.spark.payload.json_decoder import JsonDecoder
 from trilogue.spark.payload.payload import Payload, make_payload
 from trilogue.spark.payload.payload_options import parse_payload
-from trilogue.spark.payload.registry import RegisteredSchema
+from trilogue.spark.payload.registered_schema import RegisteredSchema
 
 FLIGHT = {
     "type": "record", "name": "Flight", "namespace": "air",
@@ -139,6 +139,26 @@ def test_an_avro_schema_describes_json_too():
     ))  # fmt: skip
 
     assert decode(payload, b'{"a":1356998400000}') == [{"a": 1356998400000}]
+
+
+def test_a_json_schema_describes_json():
+    schema = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "properties": {
+            "kind": {"enum": ["A", "B", None]},
+            "tags": {"type": "object", "additionalProperties": {"type": "integer"}},
+            "best": {"anyOf": [{"type": "integer"}, {"type": "number"}, {"type": "null"}]},
+            "one": {"allOf": [{"$ref": "#/$defs/a~1b"}]},
+        },
+        "$defs": {"a/b": {"type": ["boolean", "null"]}},
+    }
+    payload = make(payload="json", payloadSchema=json.dumps(schema))
+
+    assert payload.schema.simpleString() == (
+        "struct<kind:string,tags:map<string,bigint>,best:double,one:boolean>"
+    )
+    (found,) = decode(payload, b'{"kind": "A", "tags": {"x": 1}, "best": 2, "one": true}')
+    assert found == {"kind": "A", "tags": [("x", 1)], "best": 2.0, "one": True}
 
 
 def test_an_avro_value_that_its_column_has_no_room_for_is_malformed():
@@ -279,6 +299,8 @@ def test_the_header_of_a_protobuf_message_has_the_place_of_its_type():
     values = pa.array([b"\0\0\0\0\7\0ab", b"\0\0\0\0\7\2ab", b"\0\0\0\0\7"], pa.binary())
 
     assert strip_header(values, is_protobuf=True).to_pylist() == [b"ab", None, None]
+    both = strip_header(values[:2], is_protobuf=True)  # an even number of values
+    assert both.to_pylist() == [b"ab", None]
 
 
 def test_dropmalformed_leaves_it_out_and_keeps_nulls():
@@ -304,7 +326,7 @@ def test_failfast_names_the_message():
     ("options", "message"),
     [
         ({"payload": "xml"}, "json, avro or protobuf"),
-        ({"payload": "json"}, "'payloadSchema', or 'admin.url'"),
+        ({"payload": "json"}, "'payloadSchema', or 'schema.registry.url'"),
         ({"payload": "json", "payloadSchema": "a"}, "no type ''"),
         ({"payload": "json", "payloadSchema": "a INT,"}, "the name of a field"),
         ({"payload": "json", "payloadSchema": "a INT, A INT"}, "twice"),
@@ -327,6 +349,20 @@ def test_failfast_names_the_message():
          "No such file"),
         ({"payload": "protobuf", "payloadSchema": "a INT"}, "no schema"),
         ({"mode": "FAILFAST"}, "needs option 'payload'"),
+        ({"payload": "avro", "schema.registry.url": "h:1"}, "takes http://host:port"),
+        ({"payload": "avro", "schema.registry.subject": "s"}, "needs option 'schema.registry.url'"),
+        ({"payload": "avro", "schema.registry.url": "http://h", "admin.url": "http://h"},
+         "one registry"),
+        ({"payload": "avro", "schema.registry.url": "http://h", "schema.registry.version": "x"},
+         "whole number"),
+        ({"payload": "avro", "schema.registry.url": "http://u:p@h",
+          "schema.registry.basic.auth.user.info": "u:p"}, "given twice"),
+        ({"payload": "json", "payloadSchema": '{"type":"object"}'}, "without properties"),
+        ({"payload": "json", "payloadSchema": '{"type":"object","properties":{"a":{"type":'
+          '["string","integer"]}}}'}, "a has a choice of several types"),
+        ({"payload": "json", "payloadSchema": '{"properties":{"a":{"$ref":"#"}}}'}, "or itself"),
+        ({"payload": "json", "payloadSchema": '{"properties":{"a":{"$ref":"#/$defs/b"}}}'},
+         "which is not there"),
     ],
 )  # fmt: skip
 def test_payloads_that_cannot_be_decoded_are_refused(options, message):

@@ -148,31 +148,39 @@ def _error(path: str, problem: str) -> OptionError:
 class AvroDecoder:
     """Decodes messages that were written with one schema."""
 
-    def __init__(self, definition: str, schema: StructType) -> None:
+    def __init__(self, definition: str, schema: StructType, written: str | None = None) -> None:
+        """`written`: the schema of the messages, where that of the columns is another version."""
         try:
             import fastavro
         except ImportError:
             raise OptionError(
                 "payload=avro needs the library fastavro: pip install fastavro"
             ) from None
-        try:
-            self._schema = fastavro.parse_schema(_without_other_logical(json.loads(definition)))
-        except Exception as problem:  # noqa: BLE001 - whatever fastavro raises
-            raise OptionError(f"option 'payloadSchema' is no Avro schema: {problem}") from None
+        wanted = _parse(fastavro, definition)
+        self._written, self._wanted = wanted, None
+        if written is not None:
+            self._written, self._wanted = _parse(fastavro, written), wanted
         self.type = to_arrow(schema)
 
     def decode(self, values: pa.Array) -> pa.Array:
         """Return a struct for each message, null for a null and for one that is malformed."""
         import fastavro
 
-        read, schema = fastavro.schemaless_reader, self._schema
+        read, written, wanted = fastavro.schemaless_reader, self._written, self._wanted
 
         def decode_one(content: bytes) -> object:
             stream = io.BytesIO(content)
-            decoded = read(stream, schema)
+            decoded = read(stream, written, wanted)
             return decoded if stream.tell() == len(content) else None
 
         return decode_objects(values, self.type, decode_one)
+
+
+def _parse(fastavro: Any, definition: str) -> Any:
+    try:
+        return fastavro.parse_schema(_without_other_logical(json.loads(definition)))
+    except Exception as problem:  # noqa: BLE001 - whatever fastavro raises
+        raise OptionError(f"the schema is no Avro schema: {problem}") from None
 
 
 def _without_other_logical(schema: Any) -> Any:

@@ -47,8 +47,8 @@ class BatchDecoder:
         return map(self._decode, batches)
 
     def _find_bodies(self, values: pa.Array) -> pa.Array:
-        if self._payload.framing is Framing.NONE:
-            return values
+        if self._payload.framing is Framing.NONE or self._payload.registry is not None:
+            return values  # a decoder with a registry reads the header
         return strip_header(values, is_protobuf=self._payload.format is Format.PROTOBUF)
 
     def _decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 MAGIC: Final = b"\x00"
 HEADER_BYTES: Final = 5
 FIRST_TYPE: Final = b"\x00"
+VALUE_BYTES_MAX: Final = 2**31 - 1
+"""An end of slices: without one Arrow's kernel overflows with two values or more."""
 
 
 class Framing(enum.Enum):
@@ -36,5 +38,5 @@ def strip_header(values: pa.Array, *, is_protobuf: bool) -> pa.Array:
     if is_protobuf:
         kind = pc.binary_slice(values, HEADER_BYTES, size)
         has_header = pc.and_(has_header, pc.equal(kind, FIRST_TYPE))
-    body = pc.binary_slice(values, size, None)
+    body = pc.binary_slice(values, size, VALUE_BYTES_MAX)
     return pc.if_else(has_header, body, pa.scalar(None, pa.binary()))

@@ -15,12 +15,14 @@ from trilogue.spark.payload.ddl import parse_ddl
 from trilogue.spark.payload.framing import Framing
 from trilogue.spark.payload.json_decoder import JsonDecoder
 from trilogue.spark.payload.json_object_decoder import JsonObjectDecoder, has_map
+from trilogue.spark.payload.json_schema import is_json_schema, parse_json_schema
 from trilogue.spark.payload.payload_options import Format, Mode, PayloadOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from trilogue.spark.payload.registry import RegisteredSchema
+    from trilogue.spark.payload.confluent_registry import ConfluentRegistry
+    from trilogue.spark.payload.registered_schema import RegisteredSchema
 
 
 class Decoder(Protocol):
@@ -43,9 +45,13 @@ class Payload:
     mode: Mode
     corrupt_column: str
     framing: Framing = Framing.NONE
+    registry: ConfluentRegistry | None = None
+    """Of Confluent: the decoder of Avro or Protobuf reads the ids before messages."""
 
     def make_decoder(self) -> Decoder:
         """Return the decoder of its format."""
+        if self.registry is not None:
+            return self._make_registered(self.registry)
         if self.format is Format.JSON:
             return (
                 JsonObjectDecoder(self.schema) if has_map(self.schema) else JsonDecoder(self.schema)
@@ -57,10 +63,25 @@ class Payload:
         assert isinstance(self.definition, bytes)
         return ProtobufDecoder(self.definition, self.message, self.schema)
 
+    def _make_registered(self, registry: ConfluentRegistry) -> Decoder:
+        from trilogue.spark.payload.registered_decoder import (
+            make_avro_decoder,
+            make_protobuf_decoder,
+        )
+
+        if isinstance(self.definition, str):
+            return make_avro_decoder(registry, self.definition, self.schema)
+        return make_protobuf_decoder(registry, self.definition, self.message, self.schema)
+
 
 def make_payload(options: PayloadOptions, registered: RegisteredSchema | None) -> Payload:
     """Return the payload of the options, with the schema of the registry where they give none."""
-    made = replace(_make(options, registered), framing=options.framing)
+    is_framed = options.framing is Framing.CONFLUENT and options.format is not Format.JSON
+    made = replace(
+        _make(options, registered),
+        framing=options.framing,
+        registry=options.registry if is_framed else None,
+    )
     made.make_decoder()  # what it cannot decode is an error of the driver
     return made
 
@@ -69,9 +90,10 @@ def _make(options: PayloadOptions, registered: RegisteredSchema | None) -> Paylo
     text = options.schema_text
     if registered is not None:
         _check_kind(options.format, registered.kind)
-        text = registered.definition
     if options.format is Format.PROTOBUF:
         return _make_protobuf(options, registered)
+    if registered is not None:
+        text = str(registered.definition)
     assert text is not None
     is_json = options.format is Format.JSON
     schema = parse_schema(text, is_json=is_json)
@@ -79,7 +101,7 @@ def _make(options: PayloadOptions, registered: RegisteredSchema | None) -> Paylo
 
 
 def parse_schema(text: str, *, is_json: bool) -> StructType:
-    """Return the struct that DDL, Spark's JSON of a schema or an Avro schema describes."""
+    """Return the struct of DDL, Spark's JSON of a schema, an Avro schema or a JSON Schema."""
     if not text.lstrip().startswith("{"):
         if not is_json:
             raise OptionError("payload=avro takes the Avro schema of the messages, as JSON")
@@ -93,6 +115,8 @@ def parse_schema(text: str, *, is_json: bool) -> StructType:
             return StructType.fromJson(parsed)
         except Exception as problem:  # noqa: BLE001 - whatever PySpark raises
             raise OptionError(f"option 'payloadSchema' is no schema of Spark: {problem}") from None
+    if is_json and is_json_schema(parsed):
+        return parse_json_schema(text)
     return parse_avro_schema(text, is_json=is_json)
 
 
@@ -100,7 +124,9 @@ def _make_protobuf(options: PayloadOptions, registered: RegisteredSchema | None)
     from trilogue.spark.payload.protobuf_decoder import parse_descriptor, parse_registered
 
     if registered is not None:
-        definition, message = parse_registered(registered.definition)
+        definition, message = registered.definition, registered.message
+        if isinstance(definition, str):
+            definition, message = parse_registered(definition)
     else:
         assert options.descriptor is not None
         assert options.message is not None

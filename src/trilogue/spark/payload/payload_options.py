@@ -7,19 +7,31 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trilogue.spark.errors import OptionError
+from trilogue.spark.options import parse_integer
+from trilogue.spark.payload.confluent_registry import ConfluentRegistry
 from trilogue.spark.payload.framing import Framing
 
+REGISTRY = "schema.registry."
+LATEST = "latest"
 CORRUPT = "_corrupt_record"
 PAYLOAD_OPTIONS = {
     "payload": "json, avro or protobuf: the column value is a struct of typed fields",
     "payloadSchema": "json: DDL such as 'id BIGINT, name STRING', Spark's JSON of a schema or an "
-    "Avro schema; avro: the Avro schema of the messages; without it, the topic's schema in "
-    "Pulsar's registry (admin.url)",
+    "Avro or JSON schema; avro: the Avro schema of the messages, or with a Confluent registry that "
+    "of the columns; without it, the topic's schema in a registry",
     "payloadDescriptor": "protobuf: the file that protoc --include_imports --descriptor_set_out "
     "writes, on the driver",
     "payloadMessage": "protobuf: the full name of the message",
-    "payloadFraming": "none (default), or confluent: the 5 bytes of a Confluent registry are left "
-    "out before each message, whose schema is the given one",
+    "schema.registry.url": "http://host:port[/path][,…] of a Confluent registry (a node's is below "
+    "/schema-registry): the schema of the columns is the latest of the topic, each message is read "
+    "by that which its 5 bytes name",
+    "schema.registry.subject": "the subject of that schema (default the topic and -value)",
+    "schema.registry.version": "its version (default latest)",
+    "schema.registry.basic.auth.user.info": "user:password for the registry",
+    "schema.registry.bearer.auth.token": "or a token for it",
+    "schema.registry.ssl.ca.location": "PEM file of its authorities, on each executor",
+    "payloadFraming": "confluent (default with a Confluent registry): the 5 bytes of its clients "
+    "are before each message, whose schema is the given one where no registry is named; or none",
     "mode": "a message that cannot be decoded: PERMISSIVE (default) keeps its bytes in a column, "
     "DROPMALFORMED leaves it out, FAILFAST fails",
     "columnNameOfCorruptRecord": f"PERMISSIVE: the name of that column (default {CORRUPT})",
@@ -60,6 +72,9 @@ class PayloadOptions:
     dead_letter_topic: str | None = None
     admin_url: str | None = None
     admin_token: str | None = None
+    registry: ConfluentRegistry | None = None
+    subject: str | None = None
+    subject_version: int | str = LATEST
 
     def __repr__(self) -> str:
         """Return the format and the mode: a token is no text for logs."""
@@ -83,7 +98,9 @@ def parse_payload(options: Mapping[str, str]) -> PayloadOptions | None:
         raise OptionError(f"option 'mode' takes {', '.join(Mode.__members__)}, not {mode!r}")
     if dead_letter_topic is not None and mode != "DROPMALFORMED":
         raise OptionError(f"deadLetterTopic is with mode=DROPMALFORMED, not {mode}")
-    framing = options.get("payloadFraming", "none").strip().lower()
+    registry = _parse_registry(options)
+    default = "none" if registry is None else "confluent"
+    framing = options.get("payloadFraming", default).strip().lower()
     if framing not in {each.value for each in Framing}:
         raise OptionError(f"option 'payloadFraming' takes none or confluent, not {framing!r}")
     made = PayloadOptions(
@@ -97,9 +114,35 @@ def parse_payload(options: Mapping[str, str]) -> PayloadOptions | None:
         dead_letter_topic=dead_letter_topic,
         admin_url=options.get("admin.url"),
         admin_token=options.get("admin.token"),
+        registry=registry,
+        subject=options.get("schema.registry.subject"),
+        subject_version=_parse_version(options),
     )
     _check_schema_options(made)
     return made
+
+
+def _parse_registry(options: Mapping[str, str]) -> ConfluentRegistry | None:
+    url = options.get(f"{REGISTRY}url")
+    if url is None:
+        without = sorted(name for name in options if name.startswith(REGISTRY))
+        if without:
+            raise OptionError(f"option {without[0]!r} needs option '{REGISTRY}url'")
+        return None
+    if "admin.url" in options:
+        raise OptionError(f"give one registry: '{REGISTRY}url' or 'admin.url'")
+    return ConfluentRegistry.parse(
+        url,
+        user_info=options.get(f"{REGISTRY}basic.auth.user.info", ""),
+        token=options.get(f"{REGISTRY}bearer.auth.token", ""),
+        ca=options.get(f"{REGISTRY}ssl.ca.location", ""),
+    )
+
+
+def _parse_version(options: Mapping[str, str]) -> int | str:
+    name = f"{REGISTRY}version"
+    text = options.get(name, LATEST).strip().lower()
+    return LATEST if text == LATEST else parse_integer({name: text}, name) or LATEST
 
 
 def _check_schema_options(made: PayloadOptions) -> None:
@@ -108,11 +151,16 @@ def _check_schema_options(made: PayloadOptions) -> None:
         raise OptionError("payload=protobuf takes payloadDescriptor and payloadMessage, no schema")
     if not is_protobuf and (made.descriptor or made.message):
         raise OptionError("payloadDescriptor and payloadMessage are for payload=protobuf")
+    if made.registry is not None:
+        if made.descriptor is not None and made.message is None:
+            raise OptionError("payloadDescriptor needs payloadMessage")
+        return
     if (made.descriptor is None) != (made.message is None):
         raise OptionError("payloadDescriptor and payloadMessage are given together")
     if made.schema_text is None and made.descriptor is None and made.admin_url is None:
         raise OptionError(
             "payload: give its schema by option "
             + ("'payloadDescriptor'" if is_protobuf else "'payloadSchema'")
-            + ", or 'admin.url' of the registry that has the topic's"
+            + ", or 'schema.registry.url' (Confluent's) or 'admin.url' (Pulsar's) of the registry "
+            "that has the topic's"
         )

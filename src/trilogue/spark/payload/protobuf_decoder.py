@@ -140,8 +140,11 @@ class ProtobufDecoder:
 
     def decode(self, values: pa.Array) -> pa.Array:
         """Return a struct for each message, null for a null and for one that is malformed."""
-        parse, convert = self._class.FromString, self._convert
-        return decode_objects(values, self.type, lambda content: convert(parse(content)))
+        return decode_objects(values, self.type, self.decode_one)
+
+    def decode_one(self, content: bytes) -> object:
+        """Return the fields of one message; raises what the library raises."""
+        return self._convert(self._class.FromString(content))
 
 
 def _converter(descriptor: Descriptor) -> Callable[[Any], dict[str, Any]]:
