@@ -119,7 +119,7 @@ class FakeLog:
         return made
 
     def drop_partition(self, partition_id: int) -> None:
-        del self.partitions[partition_id]
+        self.partitions.pop(partition_id, None)
 
     def add_fact(self, kind: int, payload: bytes, acks_from_memory: bool = False) -> None:
         if self.refusal is not None:

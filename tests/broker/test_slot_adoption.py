@@ -1,16 +1,21 @@
-"""A broker that adopts a slot while it serves another has what a start with both would have."""
+"""A broker that adopts a slot while it serves another has what a start with both would have.
+
+And one that gives a slot away has what a start without it would have, also when it comes back.
+"""
 
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from tests.broker.fakes import FakeLog, FakeTimers, batch, new_broker
 from trilogue.broker.broker import Broker
-from trilogue.broker.errors import BrokerError, NotOwner
+from trilogue.broker.errors import BrokerError, NotCoordinator, NotOwner, UnknownSubscription
 from trilogue.broker.facts import CursorMove, Protocol
 from trilogue.broker.groups.classic.members import JoinRequest
 from trilogue.broker.names import parse_kafka
 from trilogue.broker.topics.creation import PARTITIONS_PER_STEP
+from trilogue.broker.transactions.coordinator import ProducerIdentity
 from trilogue.meta.memory import MemoryMeta
 from trilogue.meta.operations import AssignSlots, PutPartitionState
 from trilogue.meta.state import SlotRow
@@ -89,6 +94,16 @@ class NextOwner:
         ownership = self.broker.cluster.ownership
         ownership.adopt(slots)
         self.broker.adopt_slots([row for row in rows if ownership.snapshot_slot(row[0]) in slots])
+
+    def leave(self, slots: set[int]) -> list[tuple[bytes, bytes | None]]:
+        """Give slots to another node; return the rows of the flush cut before."""
+        self.broker.release_slots(slots)
+        rows = [(row.key, row.value) for row in self.broker.snapshot()]
+        for slot in slots:
+            self.state.slots[slot] = SlotRow(FORMER, self.state.slots[slot].epoch + 1)
+        for _ in self.broker.forget_slots(slots):
+            pass
+        return rows
 
     def content(self, ids: tuple[int, ...]) -> dict[str, object]:
         """Everything that a client could see of it."""
@@ -200,3 +215,111 @@ def test_the_coordinator_of_a_slot_that_is_not_adopted_is_refused(former: Former
         node.broker.pulsar_transactions.check_coordinator(1)
     node.adopt({1}, former.rows)
     node.broker.pulsar_transactions.check_coordinator(1)
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_a_slot_that_is_given_away_leaves_nothing_and_may_come_back(former: FormerOwner, left: int):
+    node, started = NextOwner(former, {0, 1}), NextOwner(former, {0, 1})
+    without = NextOwner(former, {1 - left})
+    ownership = node.broker.cluster.ownership
+    facts = list(node.log.facts)
+
+    node.leave({left})
+
+    assert node.log.facts == facts, "the journal is the next owner's no more"
+    found, expected = node.content(former.ids), without.content(former.ids)
+    del found["epochs"], expected["epochs"]  # those of the other slot have gone on
+    assert found == expected
+    assert node.timers.pending == without.timers.pending
+    assert node.log.partitions.keys() == without.log.partitions.keys()
+    assert node.broker.snapshot() == []
+    assert ownership.gained == []
+
+    node.give({left})
+    node.adopt({left}, former.rows)
+
+    found, expected = node.content(former.ids), started.content(former.ids)
+    del found["epochs"], expected["epochs"]
+    assert found == expected
+
+
+def test_a_slot_that_leaves_takes_along_what_was_not_flushed(former: FormerOwner):
+    """What was written last is in the cut after the clients are refused, and its owner has it."""
+    node = NextOwner(former, {0, 1})
+    cluster, broker = node.broker.cluster, node.broker
+    topic = next(iter(cluster))
+    number = next(
+        at for at, each in enumerate(former.ids) if cluster.ownership.partition_slot(each)
+    )
+    partition = topic.partitions[number]
+    partition.append(batch(2, producer=(70 + number, 0, 3)), now_ms=2)
+    cursor = broker.subscriptions.find_cursor(partition.partition_id, "readers")
+    assert cursor is not None
+    node.log.commit()
+    assert broker.subscriptions.ack_until(cursor, 4)
+    name = next(each for each in NAMES if cluster.ownership.slot_of(each))
+    broker.commit(Protocol.KAFKA, name, [CursorMove(former.ids[0], 77)])
+    broker.commit(Protocol.TUBEMQ, "tube", [CursorMove(partition.partition_id, 3)])
+    node.log.commit()
+
+    rows = node.leave({1})
+
+    with pytest.raises(NotOwner):
+        partition.append(batch(1, producer=(70 + number, 0, 5)), now_ms=3)
+    with pytest.raises(NotOwner):
+        topic.partition(number)
+    with pytest.raises(BrokerError):
+        broker.commit(Protocol.KAFKA, name, [CursorMove(former.ids[0], 78)])
+    assert not broker.subscriptions.ack_until(cursor, 5)
+    with pytest.raises(UnknownSubscription):
+        broker.subscriptions.set_properties(cursor, {})
+    assert all(value is not None for _, value in rows)
+    known = node.state.partitions[partition.partition_id]
+    node.state.partitions[partition.partition_id] = replace(known, flushed_end=5)
+    node.give({1})
+    merged = {**dict(former.rows), **{key: value for key, value in rows if value is not None}}
+    node.adopt({1}, list(merged.items()))
+    back = next(iter(cluster)).partitions[number]
+    assert back.append(batch(2, producer=(70 + number, 0, 3)), now_ms=2).duplicate
+    found = broker.subscriptions.find_cursor(partition.partition_id, "readers")
+    assert found is not None
+    assert found.mark == 4
+    moved = broker.committed_offsets.position(Protocol.KAFKA, name, former.ids[0])
+    assert moved is not None
+    assert moved.mark == 77
+    tube = broker.committed_offsets.position(Protocol.TUBEMQ, "tube", partition.partition_id)
+    assert tube is not None
+    assert tube.mark == 3
+
+
+def test_members_that_wait_in_a_group_that_leaves_are_sent_to_the_next_coordinator(
+    former: FormerOwner,
+):
+    node = NextOwner(former, {0, 1})
+    groups, ownership = node.broker.groups, node.broker.cluster.ownership
+    name = next(each for each in NAMES if ownership.slot_of(each))
+    joining = groups.join(JoinRequest(name, "", "consumer", (("range", b""),), 10_000, 60_000))
+    assert not joining.done
+
+    node.broker.release_slots({1})
+
+    assert isinstance(joining.error, NotCoordinator)
+    node.timers.advance(3_600)
+    assert groups.find_group(name) is None
+
+
+def test_a_transaction_that_a_move_divides_is_aborted(former: FormerOwner):
+    """Its coordinator stays, and the group whose positions it holds has another one now."""
+    node = NextOwner(former, {0, 1})
+    table, ownership = node.broker.transactions.table, node.broker.cluster.ownership
+    found = next(each for each in table if not ownership.slot_of(each.row.transactional_id))
+    row = found.row
+    group = next(each for each in NAMES if ownership.slot_of(each))
+    identity = ProducerIdentity(row.producer_id, row.epoch)
+    node.broker.transactions.add_offsets(
+        row.transactional_id, identity, group, [CursorMove(former.ids[0], 9)], adds=True
+    )
+
+    node.leave({1})
+
+    assert found.state.is_ending, "the other node has to answer"

@@ -26,7 +26,7 @@ from trilogue.broker.broker_settings import BrokerSettings
 from trilogue.broker.cursors.committed_offsets import CommittedOffsets
 from trilogue.broker.cursors.share_positions import SharePositions
 from trilogue.broker.cursors.subscription_cursors import Bounds, SubscriptionCursors
-from trilogue.broker.errors import ProducerIdsExhausted, UnknownTopic
+from trilogue.broker.errors import NotCoordinator, NotReady, ProducerIdsExhausted, UnknownTopic
 from trilogue.broker.facts import (
     BATCH_KEY,
     CURSOR_KEY,
@@ -331,6 +331,61 @@ class Broker:
         if self.state_topics is not None:
             self.state_topics.adopt_partitions()
 
+    def release_slots(self, slots: Collection[int]) -> None:
+        """Serve slots no more; their clients are refused. `forget_slots` must follow.
+
+        Their state stays as it is, for the next flush cut. No transaction of their ids may be
+        ending.
+        """
+        self.cluster.ownership.release(slots)
+        closed = self.cluster.release_slots()
+        gives_name, _ = self._givers(slots)
+        self.subscriptions.close(closed)
+        self.share_partitions.close(set(closed))
+        self.registrations.drop(closed)
+        self.participant.forget_confirmed()
+        self.pulsar_transactions.release(gives_name)
+        self.groups.release(gives_name)
+
+    def forget_slots(self, slots: Collection[int]) -> Iterator[None]:
+        """Forget released slots, in steps: another node owns them, and meta has their state."""
+        self.cluster.ownership.note_given(slots)
+        gives_name, gives_partition = self._givers(slots)
+        yield from self.cluster.drop_released()
+        self.committed_offsets.release(gives_name, gives_partition)
+        yield
+        self.subscriptions.release(gives_partition)
+        self.share_partitions.positions.release(gives_partition)
+        yield
+        self.groups.records.release(gives_name)
+        self.groups.membership.release(gives_name)
+        yield
+        self.participant.release(gives_name, gives_partition)
+        self.transactions.table.release(gives_name)
+        self.batch_commits.release(gives_name)
+        yield
+        for count, partition_id in enumerate(self.cluster.partition_ids, 1):
+            if gives_partition(partition_id):
+                self.producers.release(partition_id)
+                self.writers.drop(partition_id, NotReady("another node owns the partition now"))
+            if count % PARTITIONS_PER_STEP == 0:
+                yield
+        if self.state_topics is not None:
+            self.state_topics.forget_written()
+        self.transactions.abort_divided()
+
+    def _givers(
+        self, slots: Collection[int]
+    ) -> tuple[Callable[[str], bool], Callable[[int], bool]]:
+        """Return whether these slots have a name, and whether they have a partition."""
+        ownership, given = self.cluster.ownership, frozenset(slots)
+        slot_of, partition_slot = ownership.slot_of, ownership.partition_slot
+        return lambda name: slot_of(name) in given, lambda each: partition_slot(each) in given
+
+    def is_ending_in(self, slots: Collection[int]) -> bool:
+        """Whether a transaction that slots coordinate is being ended."""
+        return self.transactions.is_ending_any(self._givers(slots)[0])
+
     def _restore_members(self, journal: FactJournal) -> None:
         """Let groups go on with their members, whose sessions begin now."""
         membership = self.groups.membership
@@ -406,6 +461,8 @@ class Broker:
         time of the commit, now by default; `retention_ms` is how long the positions are kept.
         """
         at_ms = self._now_ms() if at_ms is None else at_ms
+        if protocol is Protocol.KAFKA and self.cluster.ownership.has_left(name):
+            raise NotCoordinator(f"another node coordinates {name}")
         return self.committed_offsets.commit(
             protocol, name, moves, at_ms, retention_ms=retention_ms
         )
@@ -437,7 +494,17 @@ class Broker:
     # -- the flush cut and the start
 
     def snapshot(self) -> list[SnapshotRow]:
-        """Return what changed since the previous call and is durable, for meta."""
+        """Return what changed since the previous call and is durable, for meta.
+
+        Rows of slots that were given away are another node's to write.
+        """
+        rows = self._changed_rows()
+        ownership = self.cluster.ownership
+        if not ownership.has_given:
+            return rows
+        return [each for each in rows if not ownership.is_given_row(each.key)]
+
+    def _changed_rows(self) -> list[SnapshotRow]:
         return [
             *self.committed_offsets.snapshot(),
             *self.groups.records.snapshot(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -19,6 +20,7 @@ from tests.server import Server, run_trilogue
 
 SIZE = 3
 PARTITIONS = 6
+LISTEN_BY_NODE = ("kafka", "pulsar", "tubemq-master", "tubemq-broker")
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -98,7 +100,60 @@ def test_producers_go_on_while_slots_move(cluster: SharedCluster):
     assert {slot for slot, owner in enumerate(owners(cluster)) if owner == 1} == {0, 3, 6}
     found = consume(nodes[1], "readers", "orders", len(sender.sent))
     assert sorted(found) == sorted(sender.sent)
-    assert "segment.missing" not in "".join(node.output for node in nodes)
+    output = "".join(node.output for node in nodes)
+    assert "segment.missing" not in output
+    assert "node.again" not in output, "a node gives and gets slots without a new start"
+    for node in nodes:
+        assert node.stop() == 0, node.output
+
+
+def is_open(connection: socket.socket) -> bool:
+    """Whether a peer that has sent nothing keeps a connection open."""
+    try:
+        return bool(connection.recv(1))
+    except BlockingIOError:
+        return True
+
+
+def epochs(cluster: SharedCluster, node_id: int) -> dict[int, int]:
+    """Return the epoch of each slot of a node."""
+    query = f"SELECT slot, epoch FROM trilogue.slots WHERE node_id = {node_id} ORDER BY slot"
+    return {int(slot): int(epoch) for slot, epoch in cluster.postgres.run(query, cluster.url)}
+
+
+def connect_idle(address: str) -> socket.socket:
+    """Connect, send nothing, and never wait."""
+    host, _, port = address.rpartition(":")
+    connection = socket.create_connection((host, int(port)))
+    connection.setblocking(False)
+    return connection
+
+
+def test_a_node_that_gives_slots_serves_its_others_without_a_pause(cluster: SharedCluster):
+    """Its process, its connections and the epochs of its other slots stay, and slots come back."""
+    nodes = cluster.start_all(WAIT_S)
+    sender = Sender(nodes)
+    idle = [connect_idle(nodes[0].doors[each]) for each in LISTEN_BY_NODE]
+    before = epochs(cluster, 1)
+    slot, *others = before
+    sender.send(300)
+    for owner in ("2", "1"):
+        moved = move(cluster, "move", str(slot), "--to", owner)
+        assert moved.returncode == 0, moved.stderr
+        sender.send(300)
+
+    after = epochs(cluster, 1)
+    assert {each: after[each] for each in others} == {each: before[each] for each in others}
+    assert after[slot] == before[slot] + 2
+    assert all(map(is_open, idle))
+    assert "node.again" not in nodes[0].output
+    assert nodes[0].output.count("slots.given") == 1
+    assert nodes[0].output.count("slots.adopted") == 1
+    assert sender.failed == []
+    found = consume(nodes[0], "readers", "orders", len(sender.sent))
+    assert sorted(found) == sorted(sender.sent)
+    for each in idle:
+        each.close()
     for node in nodes:
         assert node.stop() == 0, node.output
 

@@ -164,6 +164,16 @@ class CommittedOffsets:
         """Remove the offsets of partitions that were deleted."""
         self._store.drop(partition_ids)
 
+    def release(
+        self, gives_name: Callable[[str], bool], gives_partition: Callable[[int], bool]
+    ) -> None:
+        """Remove the offsets that another node has now: of Kafka's groups and of partitions."""
+        self._store.release(
+            lambda protocol, name, partition_id: (
+                gives_name(name) if protocol is Protocol.KAFKA else gives_partition(partition_id)
+            )
+        )
+
     # -- the flush cut and the start
 
     def snapshot(self) -> list[SnapshotRow]:

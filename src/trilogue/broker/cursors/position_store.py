@@ -156,6 +156,18 @@ class PositionStore(Generic[P]):
             dropped += self.remove(protocol, name, positions.keys() & gone)
         return dropped
 
+    def release(self, is_given: Callable[[Protocol, str, int], bool]) -> list[P]:
+        """Remove positions that another node has now, and return them; no row is to be deleted.
+
+        The next snapshot names them, and its caller leaves rows of another node's slots out.
+        """
+        released: list[P] = []
+        for (protocol, name), positions in list(self._by_name.items()):
+            ids = [each for each in positions if is_given(protocol, name, each)]
+            if ids:
+                released += self.remove(protocol, name, ids)
+        return released
+
     # -- facts
 
     def write(self, facts: Sequence[Fact]) -> Promise[None]:

@@ -162,6 +162,14 @@ class SharePositions:
         for group in {each.key.name for each in gone}:
             self.on_change(group)
 
+    def close(self, partition_ids: Container[int]) -> None:
+        """Change the positions of partitions no more; the next snapshot has them as they are."""
+        self._drop([each for each in self._store if each.key.partition_id in partition_ids])
+
+    def release(self, gives_partition: Callable[[int], bool]) -> None:
+        """Remove the positions of partitions that another node has now."""
+        self._store.release(lambda _protocol, _name, each: gives_partition(each))
+
     # -- the flush cut and the start
 
     def snapshot(self) -> list[SnapshotRow]:

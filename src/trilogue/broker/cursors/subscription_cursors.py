@@ -325,6 +325,16 @@ class SubscriptionCursors:
         for cursor in self._store.drop(partition_ids):
             cursor.gone = True
 
+    def close(self, partition_ids: Iterable[int]) -> None:
+        """Change the cursors of partitions no more; the next snapshot has them as they are."""
+        for partition_id in partition_ids:
+            for cursor in self._store.of_partition(partition_id).values():
+                cursor.gone = True
+
+    def release(self, gives_partition: Callable[[int], bool]) -> None:
+        """Remove the cursors of partitions that another node has now."""
+        self._store.release(lambda _protocol, _name, each: gives_partition(each))
+
     # -- the flush cut and the start
 
     def snapshot(self) -> list[SnapshotRow]:

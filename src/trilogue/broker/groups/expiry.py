@@ -58,7 +58,8 @@ class GroupExpiry:
         """
         topics = _Topics(self._cluster)
         seen = removed = 0
-        for name in self._cursors.names(KAFKA):
+        owns = self._cluster.ownership.owns_name
+        for name in filter(owns, self._cursors.names(KAFKA)):
             expired: list[int] = []
             since = self._since(name)
             for partition_id, position in list(self._cursors.positions(KAFKA, name).items()):
@@ -97,7 +98,7 @@ class GroupExpiry:
         """Forget groups that have neither members nor positions."""
         names = dict.fromkeys(group.name for group in self._groups)
         names.update(dict.fromkeys(self._groups.records.names()))
-        for number, name in enumerate(names, 1):
+        for number, name in enumerate(filter(self._cluster.ownership.owns_name, names), 1):
             if not self._groups.has_positions(name) and _over(self._groups.find_group(name)):
                 self._groups.drop(name)
             if number % AT_ONCE == 0:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 from typing import Protocol as Port
 
+from trilogue.broker.errors import BrokerError
 from trilogue.broker.groups.classic.members import JoinRequest, JoinResult, SyncResult
 from trilogue.broker.names import TopicName
 from trilogue.broker.promise import Promise
@@ -85,6 +86,9 @@ class Group(Port):
 
     def forget(self) -> None:
         """End an empty group."""
+
+    def release(self, error: BrokerError) -> None:
+        """End here as it is, without facts; requests that wait get the error."""
 
     def join(self, request: JoinRequest) -> Promise[JoinResult]:
         """Become or stay a classic member."""

@@ -93,6 +93,11 @@ class Membership:
         if rows:
             self._write(group, dict.fromkeys(rows))
 
+    def release(self, gives_name: Callable[[str], bool]) -> None:
+        """Forget the members of groups that another node coordinates now; their rows stay."""
+        for name in list(filter(gives_name, self._groups)):
+            del self._groups[name]
+
     @property
     def is_durable(self) -> bool:
         """Whether everything that was stored is durable."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Final, Generic, TypeVar
 from typing import Protocol as Port
 
-from trilogue.broker.errors import GroupMaxSize, StaleMemberEpoch, UnknownMember
+from trilogue.broker.errors import BrokerError, GroupMaxSize, StaleMemberEpoch, UnknownMember
 from trilogue.broker.groups.consumer.context import MEMBER_WEIGHT, ConsumerGroupContext
 from trilogue.broker.groups.consumer.steps import SteppedTask
 from trilogue.broker.groups.consumer.subscribed_topics import SubscribedTopics
@@ -109,6 +109,14 @@ class ReconcilingGroup(Generic[M]):
     def forget(self) -> None:
         """End an empty group."""
         assert self.is_empty, "a group with members was forgotten"
+
+    def release(self, error: BrokerError) -> None:  # noqa: ARG002 - nobody waits here
+        """End here as it is: another node goes on with its members, from the rows."""
+        self.stop_computing()
+        for member in list(self.members):
+            self.members.remove(member)
+        self.subscribed.clear()
+        self.report_size()
 
     def check_commit(self, member_id: str, generation: int, _: str | None = None) -> None:
         """Refuse a commit that does not come from a member at its present epoch.

@@ -89,6 +89,11 @@ class GroupRecords:
             self._dirty[name] = None
             self._add_fact(FactKind.GROUP_DELETED, encode_removal(name))
 
+    def release(self, gives_name: Callable[[str], bool]) -> None:
+        """Forget groups that another node coordinates now; their rows stay."""
+        for name in list(filter(gives_name, self._records)):
+            del self._records[name]
+
     def replay(self, kind: int, payload: bytes) -> None:
         """Take over a fact found in the journal at start."""
         if kind == FactKind.GROUP_DELETED:

@@ -20,6 +20,7 @@ from trilogue.broker.errors import (
     IllegalGeneration,
     InconsistentProtocol,
     InvalidGroupName,
+    NotCoordinator,
     UnknownGroup,
     UnknownMember,
 )
@@ -170,6 +171,15 @@ class GroupRegistry:
         self._forget(name, type_)
         if group is not None:
             group.forget()
+
+    def release(self, gives_name: Callable[[str], bool]) -> None:
+        """End the groups that another node is to coordinate, with what is stored of them as it is.
+
+        Requests that wait in them get NotCoordinator.
+        """
+        for name in list(filter(gives_name, self._groups)):
+            self._idle.pop(name, None)
+            self._groups.pop(name).release(NotCoordinator(f"another node coordinates {name}"))
 
     def find_type(self, name: str) -> str | None:
         """Return the kind of a group that is known or remembered."""

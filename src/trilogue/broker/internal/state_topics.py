@@ -96,6 +96,10 @@ class StateTopics:
         self.offsets.adopt_partitions()
         self.transactions.adopt_partitions()
 
+    def forget_written(self) -> None:
+        """Write everything again that changes: other nodes may have written meanwhile."""
+        self._written.clear()
+
     # -- offsets and groups
 
     def _write_moves(self, group: str, moves: Iterable[tuple[int, CommittedOffset]]) -> None:

@@ -139,6 +139,11 @@ class Deduplication:
         for state in list(self._partitions.get(partition_id, {}).values()):
             self._forget(state)
 
+    def release(self, partition_id: int) -> None:
+        """Forget the producers of a partition that another node has now; their rows stay."""
+        for state in self._partitions.pop(partition_id, {}).values():
+            state.gone = True
+
     def retain_only(self, wanted: Callable[[int], bool]) -> None:
         """Drop every partition for which `wanted` returns False."""
         for partition_id in list(self._partitions):

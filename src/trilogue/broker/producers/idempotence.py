@@ -352,6 +352,14 @@ class Producers:
         for state in partition.clear() if partition else ():
             self._remove(state)
 
+    def release(self, partition_id: int) -> None:
+        """Forget the producers of a partition that another node has now; their rows stay."""
+        self.deduplication.release(partition_id)
+        partition = self._partitions.pop(partition_id, None)
+        for state in partition.clear() if partition else ():
+            del self._by_use[state]
+            state.dirty = False
+
     def replay(self, mark: ProducerMark) -> None:
         """Load a mark found in the journal at the start."""
         self.partition(mark.partition_id).load(mark)

@@ -48,6 +48,7 @@ from trilogue.broker.topics.creation import (
 from trilogue.broker.topics.ownership import Ownership
 from trilogue.broker.topics.partition import Partition
 from trilogue.broker.topics.policies import DEFAULT_POLICIES, Policies, terminated_partitions
+from trilogue.broker.topics.remote_partition import RemotePartition
 from trilogue.broker.topics.topic import INTERNAL_PARTITIONS, Topic
 from trilogue.log.partition_log import PartitionLog
 from trilogue.log.segments.manifest import PartitionRange
@@ -138,6 +139,10 @@ class Cluster:
         }
         self._topics: dict[TopicName, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
+        self._leaving: dict[int, Partition] = {}  # released, not yet another node's
+        # Called with the ids of partitions: when they are closed, and when another node has them.
+        self.close_listeners: list[Callable[[Sequence[int]], object]] = []
+        self.release_listeners: list[Callable[[Sequence[int]], object]] = []
         self._creating: dict[TopicName, MetadataChange[Topic]] = {}
         self._pending_partitions = 0  # partitions of topics that are being made
         self._deleting: dict[TopicName, MetadataChange[None]] = {}
@@ -205,13 +210,18 @@ class Cluster:
 
     def durable_end(self, partition_id: int) -> int:
         """Return the end of what is durable in a partition; 0 where there is no log (yet)."""
-        partition = self._partitions.get(partition_id)
+        partition = self._leaving.get(partition_id) or self._partitions.get(partition_id)
         return 0 if partition is None or partition.is_remote else partition.log.high_watermark
 
     @property
     def metadata_version(self) -> int:
         """The number of changes of meta, over the life of the data."""
         return self._meta.version
+
+    @property
+    def partition_ids(self) -> list[int]:
+        """The ids of the partitions of all topics."""
+        return [*self._partitions]
 
     @property
     def partition_count(self) -> int:
@@ -458,32 +468,66 @@ class Cluster:
         else:
             self._alter(topic, row)
 
-    # -- slots that come
+    # -- slots that come and go
 
     def adopt_slots(self) -> list[int]:
         """Open the partitions of slots that this node serves now, and did not; return their ids."""
-        opened: list[int] = []
+        return self._follow_owners()
+
+    def release_slots(self) -> list[int]:
+        """Close the partitions of slots that this node serves no more; return their ids.
+
+        Their logs stay until `drop_released`: what is in them may not be durable yet.
+        """
+        closed = self._follow_owners()
+        for listener in self.close_listeners:
+            listener(closed)
+        return closed
+
+    def drop_released(self) -> Iterator[None]:
+        """Drop the logs of released partitions, in steps: another node owns them."""
+        assert self._logs is not None, "no log yet"
+        released, self._leaving = list(self._leaving), {}
+        for listener in self.release_listeners:
+            listener(released)
+        for count, partition_id in enumerate(released, 1):
+            self._logs.drop_partition(partition_id)
+            if count % PARTITIONS_PER_STEP == 0:
+                yield
+
+    def _follow_owners(self) -> list[int]:
+        """Open and close partitions as this node serves their slots; return the ids of those."""
+        changed: list[int] = []
         for topic in list(self._topics.values()):
-            parts = self._adopt_partitions(topic.partitions)
+            parts = self._place_partitions(topic.partitions)
             pairs = zip(topic.partitions, parts, strict=True)
             came = [new.partition_id for old, new in pairs if new is not old]
             if not came:
                 continue
-            opened += came
+            changed += came
             self._partitions.update((each.partition_id, each) for each in parts)
             grown = Topic(topic.row, topic.name, tuple(parts))
             self._topics[grown.name] = self._by_id[grown.topic_id] = grown
             self._apply_policies(grown)
         self.generation += 1
-        return opened
+        return changed
 
-    def _adopt_partitions(self, parts: Sequence[Partition]) -> Sequence[Partition]:
-        """Return partitions, with a log those that this node serves by now."""
+    def _place_partitions(self, parts: Sequence[Partition]) -> Sequence[Partition]:
+        """Return partitions: those that this node serves by now with a log, others remote."""
         owns = self.ownership.owns_partition
         return [
-            self._adopt(each) if each.is_remote and owns(each.partition_id) else each
+            each
+            if each.is_remote is not owns(each.partition_id)
+            else (self._adopt(each) if each.is_remote else self._release(each))
             for each in parts
         ]
+
+    def _release(self, part: Partition) -> Partition:
+        partition_id = part.partition_id
+        remote = RemotePartition(partition_id, self.ownership, part.producers, part.settings)
+        part.move_away(remote.refusal)
+        self._leaving[partition_id] = part
+        return remote
 
     def _adopt(self, part: Partition) -> Partition:
         assert self._logs is not None, "no log yet"
@@ -574,7 +618,11 @@ class Cluster:
         self._pending_partitions -= topic.partition_count
 
     def _alter(self, topic: Topic, row: TopicRow) -> Topic:
-        return self._replace(Topic(row, topic.name, topic.partitions))
+        return self._replace(Topic(row, topic.name, self._present(topic).partitions))
+
+    def _present(self, topic: Topic) -> Topic:
+        """Return a topic as it is now: slots may have come or gone since a change was planned."""
+        return self._by_id.get(topic.topic_id, topic)
 
     def _replace(self, topic: Topic) -> Topic:
         settings = self._resolve(topic.settings)
@@ -587,9 +635,10 @@ class Cluster:
         return topic
 
     def _add_partitions(self, topic: Topic, row: TopicRow, parts: Sequence[Partition]) -> Topic:
-        parts = self._adopt_partitions(parts)
+        parts = self._place_partitions(parts)
         self._partitions.update((each.partition_id, each) for each in parts)
-        return self._replace(Topic(row, topic.name, (*topic.partitions, *parts)))
+        before = self._present(topic).partitions
+        return self._replace(Topic(row, topic.name, (*before, *parts)))
 
     def _partitions_added(self, name: TopicName, more: int) -> None:
         del self._altering[name]
@@ -614,7 +663,7 @@ class Cluster:
     def _add(self, row: TopicRow, parts: Sequence[Partition]) -> Topic:
         settings = self._resolve(row.settings)
         name = TopicName(row.tenant, row.namespace, row.name)
-        parts = self._adopt_partitions(parts)  # of slots that have come since they were made
+        parts = self._place_partitions(parts)  # slots may have come or gone since they were made
         topic = Topic(row, name, tuple(parts))
         if parts[0].settings != settings:  # defaults were changed meanwhile
             for partition in parts:
@@ -625,6 +674,7 @@ class Cluster:
         return topic
 
     def _delete(self, topic: Topic) -> None:
+        topic = self._present(topic)
         del self._topics[topic.name], self._by_id[topic.topic_id]
         self._deleting.pop(topic.name, None)
         for partition in topic.partitions:
@@ -641,8 +691,9 @@ class Cluster:
         next(forgetting, None)
         self._notify(TopicEvent.DELETED, topic)
         yield from forgetting
-        for count, partition in enumerate(topic.local_partitions, 1):
-            self._logs.drop_partition(partition.partition_id)
+        for count, partition_id in enumerate(topic.row.partitions, 1):
+            if partition_id not in self._leaving:
+                self._logs.drop_partition(partition_id)
             if count % PARTITIONS_PER_STEP == 0:
                 yield
 

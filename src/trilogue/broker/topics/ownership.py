@@ -31,7 +31,9 @@ class Ownership:
     """The owners of one moment, as meta has them."""
 
     __slots__ = (
+        "_given",
         "_held",
+        "_leaving",
         "_state",
         "generation",
         "has_own_files",
@@ -45,6 +47,8 @@ class Ownership:
         self.has_own_files = False  # so it has those that are not in object storage
         self.is_kept_elsewhere = False  # what is acknowledged: any node can serve any slot
         self._held: frozenset[int] | None = None  # slots whose state this process has; None = all
+        self._leaving: frozenset[int] = frozenset()  # slots that are on their way to another node
+        self._given: frozenset[int] = frozenset()  # slots that this process has given away
         self.generation = 0  # moves when meta has other owners or epochs; for caches
 
     def hold(self) -> None:
@@ -55,7 +59,35 @@ class Ownership:
         """Serve more slots of this node: their state is read."""
         if self._held is not None:
             self._held |= frozenset(slots)
+        self._given -= frozenset(slots)
         self.generation += 1
+
+    def release(self, slots: Collection[int]) -> None:
+        """Serve some slots no more, which another node is to own: `note_given` must follow."""
+        assert self._held is not None, "this node serves whatever it owns"
+        self._held -= frozenset(slots)
+        self._leaving |= frozenset(slots)
+        self.generation += 1
+
+    def note_given(self, slots: Collection[int]) -> None:
+        """Note that meta has another owner for slots that were released."""
+        self._leaving -= frozenset(slots)
+        self._given |= frozenset(slots)
+        self.generation += 1
+
+    def has_left(self, name: str) -> bool:
+        """Whether the slot of a name has left this process, or is leaving it."""
+        gone = self._leaving | self._given
+        return bool(gone) and self.slot_of(name) in gone
+
+    @property
+    def has_given(self) -> bool:
+        """Whether this process has given slots away that it has not got back."""
+        return bool(self._given)
+
+    def is_given_row(self, key: bytes) -> bool:
+        """Whether the row of a flush cut is of a slot that this process has given away."""
+        return self.snapshot_slot(key) in self._given
 
     def owns_slot(self, slot: int) -> bool:
         """Whether this node serves a slot: it is the owner, and has the slot's state."""
@@ -67,7 +99,7 @@ class Ownership:
     def gained(self) -> list[int]:
         """The slots that this node owns and does not serve: their state is not read yet."""
         owned = (each for each in self._state.slots if self._state.owns(each))
-        return [each for each in owned if not self.owns_slot(each)]
+        return [each for each in owned if each not in self._leaving and not self.owns_slot(each)]
 
     def slot_owners(self) -> dict[int, int]:
         """Return the owner of each slot."""

@@ -69,6 +69,7 @@ class Partition:
     __slots__ = (
         "_deleted",
         "_internal",
+        "_moved",
         "_policies",
         "_terminated",
         "acks_from_memory",
@@ -93,6 +94,7 @@ class Partition:
         self._deleted = False
         self._terminated = False
         self._internal = False
+        self._moved: Callable[[], BrokerError] | None = None
         self._policies = DEFAULT_POLICIES
         self.rates: PartitionRates | None = None  # None: no policy limits them
         self.apply_settings(settings)
@@ -133,6 +135,11 @@ class Partition:
     def deleted(self, deleted: bool) -> None:
         self._deleted = deleted
         self._update_plain_size()
+
+    def move_away(self, refusal: Callable[[], BrokerError]) -> None:
+        """Take no more messages: another node is to own it. `refusal` says which one does."""
+        self._moved = refusal
+        self.deleted = True
 
     @property
     def terminated(self) -> bool:
@@ -220,7 +227,7 @@ class Partition:
                 raise convert_entry_error(error, records) from error
         refused = 0 if in_transaction else TRANSACTIONAL
         if self.is_closed or header.attributes & refused:
-            raise self._closed()
+            raise self.refusal()
         self._check_policies(len(records), encrypted=False)
         idempotent = header.producer_id >= 0
         if idempotent:
@@ -301,7 +308,7 @@ class Partition:
         """
         refused = 0 if in_transaction else TRANSACTIONAL
         if self.is_closed or header.attributes & refused:
-            raise self._closed()
+            raise self.refusal()
         if self.needs_validation:
             check_time(header, self.settings, now_ms)
         if size is None:
@@ -348,7 +355,10 @@ class Partition:
             self.log.partition_id, producer_key(producer_name)
         )
 
-    def _closed(self) -> BrokerError:
+    def refusal(self) -> BrokerError:
+        """Return why a client cannot append to it, or not outside of a transaction."""
+        if self._moved is not None:
+            return self._moved()
         if self.deleted:
             return UnknownTopic("the topic was deleted")
         if self.terminated:

@@ -33,6 +33,7 @@ class RemotePartition(Partition):
         self._deleted = False
         self._terminated = False
         self._internal = False
+        self._moved = None
         self._policies = DEFAULT_POLICIES
         self.rates = None
         self.apply_settings(settings)
@@ -40,7 +41,7 @@ class RemotePartition(Partition):
     def __getattr__(self, name: str) -> NoReturn:
         """Refuse what only the owner has: the slots `log` and `plain` are never set."""
         if name in {"log", "plain"}:
-            raise self._refusal()
+            raise self.refusal()
         raise AttributeError(name)
 
     def apply_settings(self, settings: TopicSettings) -> None:
@@ -66,11 +67,11 @@ class RemotePartition(Partition):
 
     def check_epoch(self, epoch: int) -> None:  # noqa: ARG002 - whatever it is
         """Refuse every client: it has to go to the owner."""
-        raise self._refusal()
+        raise self.refusal()
 
     def append(self, *_: Any, **__: Any) -> NoReturn:
         """Raise NotOwner."""
-        raise self._refusal()
+        raise self.refusal()
 
     append_sent = append_marker = append_entry = append
 
@@ -79,6 +80,7 @@ class RemotePartition(Partition):
         """No formats: nothing of it is in memory."""
         return 0
 
-    def _refusal(self) -> NotOwner:
+    def refusal(self) -> NotOwner:
+        """Return which node owns it."""
         owner = self._ownership.partition_owner(self._id)
         return NotOwner(f"node {owner} is the owner of the partition", owner)

@@ -57,6 +57,6 @@ class Topic(msgspec.Struct, frozen=True, eq=False):
         """Return one partition by its number; UnknownTopic."""
         if not 0 <= index < len(self.partitions):
             raise UnknownTopic(f"the topic has no partition {index}")
-        if self.partitions[index].deleted:  # it was deleted while the caller had the object
-            raise UnknownTopic("the topic was deleted")
+        if self.partitions[index].deleted:  # it went while the caller had the object
+            raise self.partitions[index].refusal()
         return self.partitions[index]

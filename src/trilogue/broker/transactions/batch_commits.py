@@ -129,6 +129,12 @@ class BatchCommits:
             self._dirty[name] = None
         return len(expired)
 
+    def release(self, gives_name: Callable[[str], bool]) -> None:
+        """Forget the applications of ids that another node coordinates now; their rows stay."""
+        for name in list(filter(gives_name, self._batches)):
+            del self._batches[name]
+            self._durable.pop(name, None)
+
     def _save(self, batch: CommittedBatch) -> None:
         self._batches[batch.application_id] = batch
 

@@ -109,6 +109,13 @@ class BranchAcks:
         del self._pending[key]
         self._save_when_durable(key)
 
+    def release_partitions(self, gives_partition: Callable[[int], bool]) -> None:
+        """Forget what is pending in partitions that another node has now; its rows stay."""
+        for key in [each for each in self._pending if gives_partition(each[0][0].partition_id)]:
+            del self._pending[key]
+            self._durable.pop(key, None)
+            self.release(key.transactional_id, (key.subscription,), committed=False)
+
     def release(
         self, transactional_id: str, subscriptions: Iterable[SubscriptionId], *, committed: bool
     ) -> None:

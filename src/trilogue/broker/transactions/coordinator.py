@@ -142,6 +142,13 @@ class TransactionCoordinator:
             elif transaction.state is ONGOING and self._branches.have_left(transaction.contained):
                 self._abort(transaction)
 
+    def abort_divided(self) -> None:
+        """Abort transactions with positions or acks that another node has since slots moved."""
+        for transaction in self.table:
+            is_open = transaction.state is ONGOING and transaction.ending is None
+            if is_open and self._branches.have_left(transaction.contained):
+                self._abort(transaction)
+
     # -- queries
 
     def coordinates(self, transactional_id: str) -> bool:
@@ -428,7 +435,7 @@ class TransactionCoordinator:
             row = transaction.row
             if row.state is not ONGOING or row.started_ms + row.timeout_ms > now_ms:
                 continue
-            if transaction.ending is not None:
+            if transaction.ending is not None or not self.coordinates(row.transactional_id):
                 continue
             parts += 1 + transaction.contained.part_count
             log.info("transaction.timed_out", extra={"transactional_id": row.transactional_id})
@@ -444,6 +451,12 @@ class TransactionCoordinator:
     def is_ending(self) -> bool:
         """Whether a decision is on its way to other nodes, or to the disk."""
         return any(transaction.ending is not None for transaction in self.table)
+
+    def is_ending_any(self, gives_name: Callable[[str], bool]) -> bool:
+        """Whether a decision of some of these ids is on its way."""
+        return any(
+            each.ending is not None and gives_name(each.row.transactional_id) for each in self.table
+        )
 
     def abort(self, transactional_id: str) -> Promise[ProducerIdentity]:
         """Abort the ongoing transaction of an id, and fence its producer.
@@ -464,7 +477,8 @@ class TransactionCoordinator:
         before_ms, count = self._now_ms() - self.limits.expiration_ms, 0
         for transaction in self.table:
             idle = transaction.state not in (ONGOING, *PREPARED.values())
-            if idle and transaction.ending is None and transaction.row.changed_ms < before_ms:
+            is_old = transaction.ending is None and transaction.row.changed_ms < before_ms
+            if idle and is_old and self.coordinates(transaction.row.transactional_id):
                 self.forget(transaction)
                 count += 1
         return count

@@ -116,6 +116,18 @@ class TransactionParticipant:
         else:
             self.pending_offsets.replay(kind, payload)
 
+    def forget_confirmed(self) -> None:
+        """Have coordinators confirm everything again: some parts are another node's."""
+        self._confirmed.clear()
+        self._names.clear()
+
+    def release(
+        self, gives_name: Callable[[str], bool], gives_partition: Callable[[int], bool]
+    ) -> None:
+        """Forget what is pending in groups and partitions that another node has now."""
+        self.pending_offsets.release(gives_name)
+        self.acks.release_partitions(gives_partition)
+
     # -- producers
 
     def is_confirmed(self, producer_id: int, epoch: int, part: Part) -> bool:

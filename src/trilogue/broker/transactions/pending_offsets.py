@@ -122,6 +122,12 @@ class PendingOffsets:
         self._drop(key)
         self._save_when_durable(key)
 
+    def release(self, gives_name: Callable[[str], bool]) -> None:
+        """Forget what is pending in groups that another node coordinates now; its rows stay."""
+        for key in [each for each in self._pending if gives_name(each.group)]:
+            self._drop(key)
+            self._durable.pop(key, None)
+
     def _put(self, key: PendingKey, moves: CursorMoves) -> None:
         self._pending.setdefault(key, []).append(moves)
         self._counts[key] = self._counts.get(key, 0) + len(moves.moves)

@@ -115,6 +115,15 @@ class PulsarTransactions:
         )
         self._open += len(rows) - len(ended)
 
+    def release(self, gives_name: Callable[[str], bool]) -> None:
+        """Count no more what another node is to coordinate."""
+        rows = [each.row for each in self.coordinator.table if each.row.owner]
+        ended = {*COMPLETE.values()}
+        self._open -= sum(
+            row.state not in ended and gives_name(row.transactional_id) for row in rows
+        )
+        self._ended = deque(name for name in self._ended if not gives_name(name))
+
     # -- coordinators
 
     def find_coordinator(self, number: int) -> int:

@@ -108,6 +108,13 @@ class TransactionTable:
         self.part_count -= transaction.contained.part_count
         transaction.contained = Contained()
 
+    def release(self, gives_name: Callable[[str], bool]) -> list[str]:
+        """Forget the ids that another node coordinates now; their rows stay. Return them."""
+        released = list(filter(gives_name, self._transactions))
+        for name in released:
+            self._drop(name)
+        return released
+
     def _drop(self, name: str) -> None:
         self.leave_groups(name)
         self.pending_acks.release(name, committed=False)

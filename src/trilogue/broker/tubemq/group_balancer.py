@@ -177,6 +177,12 @@ class GroupBalancer:
                 if member.principal == principal:
                     self.leave(group.name, member_id)
 
+    def clear(self) -> None:
+        """Forget all groups: another node balances them, whose members report there."""
+        self._groups.clear()
+        self._by_topic.clear()
+        self._member_count = self._size_bytes = 0
+
     def find_member(self, name: str, member_id: str) -> TubeMember | None:
         """Return a member if there is one."""
         group = self._groups.get(name)

@@ -88,8 +88,12 @@ class CompactedTopics:
     def _topic_changed(self, event: TopicEvent, topic: Topic) -> None:
         """Forget partitions that were deleted."""
         for each in topic.row.partitions if event is TopicEvent.DELETED else ():
-            self._views.pop(each, None)
-            self._problems.pop(each, None)
+            self.forget_partition(each)
+
+    def forget_partition(self, partition_id: int) -> None:
+        """Forget a partition that is no more, or another node's."""
+        self._views.pop(partition_id, None)
+        self._problems.pop(partition_id, None)
 
     async def _compact(self, topic: Topic, index: int) -> None:
         partition = topic.partitions[index]

@@ -273,10 +273,14 @@ class PulsarConnection(MultiplexedConnection):
 
     def close_consumer(self, consumer_id: int) -> None:
         """Send CLOSE_CONSUMER for a consumer that has left its subscription."""
-        self.consumers.pop(consumer_id, None)
-        self.non_persistent_consumers.pop(consumer_id, None)
+        self.forget_consumer(consumer_id)
         if not self.send_command("close_consumer", consumer_id=consumer_id, request_id=NO_REQUEST):
             self.flush_and_close()
+
+    def forget_consumer(self, consumer_id: int) -> None:
+        """Take nothing more of a consumer, whose client is told later."""
+        self.consumers.pop(consumer_id, None)
+        self.non_persistent_consumers.pop(consumer_id, None)
 
     def forget_producer(self, producer_id: int) -> None:
         """Remember an id as one whose messages may still be in flight."""

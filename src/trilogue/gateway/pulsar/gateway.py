@@ -9,6 +9,7 @@ async with gateway:
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from functools import partial
 from typing import Self, Unpack
 
@@ -20,6 +21,7 @@ from trilogue.gateway.listener_security import ListenerSecurity
 from trilogue.gateway.pulsar.commands import ROWS
 from trilogue.gateway.pulsar.compaction import CompactedTopics
 from trilogue.gateway.pulsar.connection import PulsarConnection
+from trilogue.gateway.pulsar.non_persistent.topics import close_clients
 from trilogue.gateway.pulsar.policies.periodic import PeriodicPolicies
 from trilogue.gateway.pulsar.revocation import end_revoked
 from trilogue.gateway.pulsar.services import PulsarServices
@@ -59,12 +61,16 @@ class PulsarGateway(PulsarServices):
         if not self.authorizer.allows_all:
             self.spawn(end_revoked(self.authorizer, self._connections))
         self.broker.cluster.listeners.append(self._topic_changed)
+        self.broker.cluster.close_listeners.append(self.subscriptions.hold_consumers)
+        self.broker.cluster.release_listeners.append(self._partitions_moved)
         self.broker.subscriptions.listeners.append(self.subscriptions.mark_moved)
         self.broker.transactions.table.pending_acks.listeners.append(self.subscriptions.on_release)
         return self
 
     async def __aexit__(self, *problem: object) -> None:
         self.broker.cluster.listeners.remove(self._topic_changed)
+        self.broker.cluster.close_listeners.remove(self.subscriptions.hold_consumers)
+        self.broker.cluster.release_listeners.remove(self._partitions_moved)
         self.broker.subscriptions.listeners.remove(self.subscriptions.mark_moved)
         self.broker.transactions.table.pending_acks.listeners.remove(self.subscriptions.on_release)
         await super().__aexit__(*problem)
@@ -94,6 +100,17 @@ class PulsarGateway(PulsarServices):
                 if number % TICKS_A_STEP == 0:
                     await asyncio.sleep(0)
                 connection.guarded(partial(connection.tick, now_s))
+
+    def _partitions_moved(self, partition_ids: Sequence[int]) -> None:
+        """Send clients of partitions that another node owns now there; the broker sends writers."""
+        self.subscriptions.close_held()
+        for partition_id in partition_ids:
+            self.subscriptions.forget_partition(partition_id)
+            self.compaction.forget_partition(partition_id)
+        topics, node_id = self.broker.non_persistent, self.broker.cluster.node_id
+        for topic in topics:
+            if topics.owner(topic.name.topic) != node_id:
+                close_clients(topic)
 
     def _topic_changed(self, event: TopicEvent, topic: Topic) -> None:
         """Expel the writers of a terminated topic; the broker expels those of a deleted one."""

@@ -18,6 +18,7 @@ from trilogue.broker.errors import (
     BrokerError,
     ConcurrentTransactions,
     InvalidTransactionState,
+    NotOwner,
     TooManyTransactions,
     UnknownTransaction,
 )
@@ -73,6 +74,8 @@ def handle_send(connection: PulsarConnection, _command: None, frame: memoryview)
         if base_offset < 0:
             appended = _append_with_policies(connection, sent, producer, entry, header, stamp)
             base_offset, _, is_duplicate, acks_from_memory = appended
+    except NotOwner:  # CLOSE_PRODUCER follows, and the client sends it to the next owner
+        return True
     except (BrokerError, EntryError, PulsarProtocolError) as problem:
         connection.receipts.append(encode_send_error(producer_id, sequence_id, problem))
         producer.commit_group = connection.commit_group

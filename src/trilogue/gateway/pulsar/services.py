@@ -210,3 +210,6 @@ class ClientConnection(Protocol):
 
     def close_consumer(self, consumer_id: int) -> None:
         """Send CLOSE_CONSUMER."""
+
+    def forget_consumer(self, consumer_id: int) -> None:
+        """Take nothing more of a consumer, whose client is told later."""

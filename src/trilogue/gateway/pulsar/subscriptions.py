@@ -14,7 +14,8 @@ For administration, whether or not a consumer is connected:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -91,6 +92,7 @@ class ConnectedSubscriptions:
         self._open: dict[int, dict[str, Dispatcher]] = {}
         # What durable subscriptions without consumers were sent: messages and bytes.
         self._sent: dict[int, dict[str, tuple[int, int]]] = {}
+        self._held: list[PulsarConsumer] = []  # of partitions on their way to another node
 
     # ---- lookup
 
@@ -167,8 +169,7 @@ class ConnectedSubscriptions:
         """Follow a topic that was deleted, terminated, or has other policies."""
         for partition in topic.partitions:
             if event is TopicEvent.DELETED:
-                self.close_all(partition.partition_id)
-                self._sent.pop(partition.partition_id, None)
+                self.forget_partition(partition.partition_id)
                 continue
             for dispatcher in list(self.of(partition.partition_id).values()):
                 policies = partition.policies
@@ -180,6 +181,30 @@ class ConnectedSubscriptions:
                 )
                 dispatcher.check_end()
                 dispatcher.wake()
+
+    def forget_partition(self, partition_id: int) -> None:
+        """Disconnect all consumers of a partition that is no more, or another node's."""
+        self.close_all(partition_id)
+        self._sent.pop(partition_id, None)
+
+    def hold_consumers(self, partition_ids: Sequence[int]) -> None:
+        """Send and ack nothing more: another node is to own the partitions.
+
+        Clients are told by `close_held`: before it has them they would only try in vain.
+        """
+        for partition_id in partition_ids:
+            for dispatcher in list(self.of(partition_id).values()):
+                for consumer in list(dispatcher.consumers):
+                    dispatcher.leave(consumer)
+                    consumer.connection.forget_consumer(consumer.consumer_id)
+                    self._held.append(consumer)
+
+    def close_held(self) -> None:
+        """Disconnect the consumers that are held; clients look their topics up again."""
+        held, self._held = self._held, []
+        for consumer in held:
+            connection = consumer.connection
+            connection.guarded(partial(connection.close_consumer, consumer.consumer_id))
 
     def close_all(self, partition_id: int) -> None:
         """Disconnect all consumers of a partition; clients look it up and subscribe again."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from typing import Self, Unpack
 
 from trilogue.broker.access.authorizer import USER, Principal
@@ -57,6 +58,7 @@ class TubeGateway(TubeGatewayContext):
         registrations.on_moved.append(self.held_gets.position_moved)
         self.broker.rules.listeners.append(self.forget_targets)
         self.broker.users.listeners.append(self._end_user)
+        self.broker.cluster.release_listeners.append(self._partitions_moved)
         self.master.open()
         self.spawn(self._tick())
         return self
@@ -65,10 +67,16 @@ class TubeGateway(TubeGatewayContext):
         self.broker.users.listeners.remove(self._end_user)
         self.broker.rules.listeners.remove(self.forget_targets)
         self.master.close()
+        self.broker.cluster.release_listeners.remove(self._partitions_moved)
         registrations = self.broker.registrations
         registrations.on_gone.remove(self.held_gets.registration_removed)
         registrations.on_moved.remove(self.held_gets.position_moved)
         await super().__aexit__(*problem)
+
+    def _partitions_moved(self, _partition_ids: Sequence[int]) -> None:
+        """Forget what the active master knew, if another node has become it."""
+        if not self.broker.cluster.ownership.is_master:
+            self.master.balances.clear()
 
     def _end_user(self, name: str) -> None:
         """Remove the clients of a user that was changed or deleted, so that others may go on."""

@@ -186,6 +186,13 @@ class Flusher:
             await asyncio.sleep(FLUSH_LOOK_S)
         self._in_haste = False
 
+    async def flush_added(self) -> bool:
+        """Flush also what is not durable yet; return whether all of it is in segments."""
+        await self._settled()
+        last_sequence = self._storage.log.journal.last_sequence
+        await self.flush_all()
+        return self._storage.log.flushed_through >= last_sequence
+
     async def finish(self) -> None:
         """Seal the journal file and return when everything is in segments; `run` flushes."""
         self._in_haste = True

@@ -19,7 +19,7 @@ import contextlib
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 import msgspec
@@ -97,6 +97,7 @@ class Maintenance:
         self._manifests = manifests
         self._monotonic = monotonic
         self._retry_s = retry_s
+        self._may_begin = asyncio.Lock()
         self._wake = asyncio.Event()
         self._moved = asyncio.Event()
 
@@ -119,9 +120,11 @@ class Maintenance:
         try:
             while True:
                 self._wake.clear()
-                job = await self._next()
+                async with self._may_begin:
+                    job = await self._next()
+                    done = job is None or await self._do(job)
                 if job is not None:
-                    await self._try(job)
+                    await self._note_end(done=done)
                 elif not self._wake.is_set():
                     self._is_idle = True
                     self._notify()
@@ -130,8 +133,15 @@ class Maintenance:
             self._has_ended = True
             self._notify()
 
-    async def _try(self, job: Job) -> None:
-        if await self._do(job):
+    @contextlib.asynccontextmanager
+    async def paused(self) -> AsyncIterator[None]:
+        """Wait for the job under way, and let none begin in the body."""
+        async with self._may_begin:
+            yield
+
+    async def _note_end(self, *, done: bool) -> None:
+        """Note how a job has ended; after a failure return when the next one may be tried."""
+        if done:
             self.failures, self._failed = 0, None
             self._notify()
             return

@@ -1,4 +1,7 @@
-"""Hands slots of this node over to other nodes of the cluster, in an end that a start follows.
+"""Hands slots of this node over to other nodes of the cluster, in an end that a start may follow.
+
+So the slots of a dead node are given away (slot_recovery.py), and those of a living one where it
+could not do it while it serves (slot_release.py).
 
 ```
  flush while serving ──► listeners close, flush the rest ──► new owners in meta ──► start again

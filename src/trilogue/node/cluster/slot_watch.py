@@ -1,15 +1,15 @@
 """Moves slots between the nodes of a cluster with `ack=shared`, and spreads those of dead nodes.
 
 ```
- slot_moves has a slot of this node      flush while serving, hand it over, start again without it
+ slot_moves has a slot of this node      flush it and give it away while serving (slot_release.py)
  meta has a slot that is new here        adopt it while serving (adoption.py)
  a lease is over, and stays over         serve as that node without listeners, in a helper process:
                                          flush its journal, hand its slots over to the living
 ```
 
 Every node does this, and several may try at once: a slot changes its owner only in a transaction
-that is fenced by the epoch of its former owner (hand_over.py, slot_recovery.py). What is seen here
-says when to try.
+that is fenced by the epoch of its former owner (slot_release.py, slot_recovery.py). What is seen
+here says when to try.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from trilogue.node.cluster.control_plane import ClusterView, ControlPlane, slots
 from trilogue.node.cluster.place import ClusterPlace, SharedPlace
 from trilogue.node.cluster.slot_rates import SlotRates
 from trilogue.node.cluster.slot_recovery import SlotRecovery, load_modules, recover_slots
+from trilogue.node.cluster.slot_release import SlotRelease
 from trilogue.node.errors import StartError
 from trilogue.node.storage import NodePlace
 
@@ -57,6 +58,7 @@ class SlotWatch:
             self._ownership.node_id, shared.lease_s, shared.spread_after_s, time.monotonic
         )
         self._alive: frozenset[int] = frozenset()
+        self._release = SlotRelease(node)
         self._rates = SlotRates(node.storage.broker.cluster, time.monotonic)
         self._recovery: asyncio.Task[None] | None = None
         self._helper = _new_helper()
@@ -144,7 +146,7 @@ class SlotWatch:
         still = {slot: to for slot, to in now.items() if slot in given}
         if still and not self._node.failed.is_set():
             log.info("slots.moving", extra={"slots": still})
-            self._node.hand_over.request(still)
+            await self._release.give(still)
 
     # -- dead nodes
 

@@ -255,6 +255,14 @@ class ClassicGroup:
         self._fire(GroupEvent.DISSOLVE, None)
         self._rest()
 
+    def release(self, error: BrokerError) -> None:
+        """End here as it is: another node goes on with its members, from the rows."""
+        for member in self.members:
+            self._interrupt(member, error)
+        self._close(None)
+        self.members.release()
+        self._rest()
+
     # -- who speaks
 
     def _check_place(self, known: ClassicMember | None) -> None:

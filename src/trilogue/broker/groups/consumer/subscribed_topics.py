@@ -95,6 +95,15 @@ class SubscribedTopics:
         """Clear what is known of topics: the group has no members."""
         self.view, self._partitions, self._stale = {}, 0, True
 
+    def clear(self) -> None:
+        """Want nothing any more: the group has ended."""
+        for pattern in self._patterns:
+            self._context.patterns.leave(pattern)
+        self._sets.clear()
+        self._patterns.clear()
+        self._named = 0
+        self.forget()
+
     def is_stale(self) -> bool:
         """Whether the topics should be looked up again."""
         news = self._context.news.since(self._seen)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 import msgspec
 
 from trilogue.broker.errors import (
+    BrokerError,
     GroupMaxSize,
     InvalidRequest,
     UnknownGroup,
@@ -112,6 +113,16 @@ class ShareGroup(NoClassicMembers):
     def forget(self) -> None:
         """End an empty group."""
         assert self.is_empty, "a group with members was forgotten"
+
+    def release(self, error: BrokerError) -> None:  # noqa: ARG002 - nobody waits here
+        """End here as it is: another node goes on with its members, from the rows."""
+        if self._computation is not None:
+            self._computation.stop()
+        for member in self._members.values():
+            _stop_timer(member)
+        self._members.clear()
+        self.subscribed.clear()
+        self._report_size()
 
     def leave(self, member_id: str, instance_id: str | None = None) -> None:
         """Refuse a classic member; an administrator may remove a member of its id."""

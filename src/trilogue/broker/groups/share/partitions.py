@@ -7,7 +7,7 @@ the group's `share.auto.offset.reset`, or from the stored position.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Container
 
 from trilogue.broker.cursors.share_positions import SharePositions
 from trilogue.broker.groups.classic.members import Timers
@@ -79,6 +79,11 @@ class SharePartitions:
     def drop(self, partition_ids: Collection[int]) -> None:
         """Remove what is known of partitions that were deleted."""
         self.positions.drop(partition_ids)
+        self._close_gone()
+
+    def close(self, partition_ids: Container[int]) -> None:
+        """End the share partitions of partitions that another node is to own."""
+        self.positions.close(partition_ids)
         self._close_gone()
 
     def _close_gone(self) -> None:

@@ -22,7 +22,7 @@ from typing import Final
 
 import msgspec
 
-from trilogue.broker.errors import InvalidRequest, InvalidTopology
+from trilogue.broker.errors import BrokerError, InvalidRequest, InvalidTopology
 from trilogue.broker.groups.consumer.context import ConsumerGroupContext
 from trilogue.broker.groups.consumer.subscribed_topics import NO_TOPICS
 from trilogue.broker.groups.group import STREAMS
@@ -148,6 +148,12 @@ class StreamsGroup(NoClassicMembers, ReconcilingGroup[StreamsGroupMember]):
         """End an empty group."""
         super().forget()
         self._set_topology(None)
+        self.report_size()
+
+    def release(self, error: BrokerError) -> None:
+        """End here as it is: another node goes on with its members, from the rows."""
+        super().release(error)
+        self.topology = self.configured = None
         self.report_size()
 
     def leave(self, member_id: str, instance_id: str | None = None) -> None:
