@@ -42,6 +42,7 @@ SHOWN = {
     "full_cpu_us_per_poll": ("  CPU us/fetch", 1),
     "lag_p50_ms": ("loop lag p50 ms", 2),
     "lag_p99_ms": ("  p99 ms", 2),
+    "machine_lag_p99_ms": ("  machine's own p99 ms", 2),
     "lag_max_ms": ("  max ms", 2),
     "start_s": ("start to first answer s", 2),
     "restart_s": ("  after kill -9 s", 2),

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 import cython
 
 from trilogue.log.files import File
+from trilogue.log.journal.time_slice import shorten_time_slice
 from trilogue.log.ports import Committer, Scheduler
 
 if TYPE_CHECKING:  # declared in C, in commit.pxd
@@ -40,6 +41,15 @@ log = logging.getLogger(__name__)
 def is_compiled() -> bool:
     """Whether this module was compiled; `trilogue doctor` shows it."""
     return bool(cython.compiled)
+
+
+def start_thread(run: Callable[[], None]) -> threading.Thread:
+    """Start the thread that runs as soon as it has something to write (time_slice.py)."""
+    thread = threading.Thread(target=run, name="journal commit", daemon=True)
+    thread.start()
+    assert thread.native_id is not None
+    shorten_time_slice(thread.native_id)
+    return thread
 
 
 def thread_committer(scheduler: Scheduler) -> Committer:
@@ -65,8 +75,7 @@ class NativeCommitter:
         """Start the thread and watch its eventfd."""
         self._on_done = on_done
         self._scheduler.add_reader(self._done, self._deliver)
-        self._thread = threading.Thread(target=self._run, name="journal commit", daemon=True)
-        self._thread.start()
+        self._thread = start_thread(self._run)
 
     def submit(self, file: File, data: memoryview, offset: int) -> None:
         """Store the job in the thread's fields and wake the thread."""
@@ -132,8 +141,7 @@ class PythonCommitter:
     def start(self, on_done: Callable[[int], None]) -> None:
         """Start the thread."""
         self._on_done = on_done
-        self._thread = threading.Thread(target=self._run, name="journal commit", daemon=True)
-        self._thread.start()
+        self._thread = start_thread(self._run)
 
     def submit(self, file: File, data: memoryview, offset: int) -> None:
         """Queue the job for the thread."""
