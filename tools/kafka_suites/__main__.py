@@ -93,6 +93,7 @@ def server(name: str, suite: str, log: Path, job: Run) -> Iterator[None]:
                     "groups.initial-delay": f"{delay_ms}ms",
                     "groups.session-timeout-min": "1s",
                     "topics.auto-create": auto_create,
+                    **({"groups.share-record-lock-min": "1s"} if job.share else {}),
                     **cluster.ours,
                     **(secured.of_trilogue(Path(folder), job.folder) if secured else {}),
                 },
@@ -109,6 +110,11 @@ def server(name: str, suite: str, log: Path, job: Run) -> Iterator[None]:
             }
             if name.startswith("3."):
                 settings["group.coordinator.rebalance.protocols"] = "classic,consumer"
+            if job.share:  # as librdkafka's own cluster
+                settings["share.coordinator.state.topic.replication.factor"] = 1
+                settings["share.coordinator.state.topic.min.isr"] = 1
+                settings["share.coordinator.state.topic.num.partitions"] = 4
+                settings["group.share.min.record.lock.duration.ms"] = 1000
             real = RealKafka(
                 Path(folder),
                 version=name,

@@ -84,6 +84,7 @@ class BrokerSettings(msgspec.Struct, frozen=True):
             "group.share.max.size": share.size_max,
             "group.share.delivery.count.limit": share.delivery_count_limit,
             "group.share.record.lock.duration.ms": share.record_lock_ms,
+            "group.share.min.record.lock.duration.ms": share.record_lock_min_ms,
             "group.share.partition.max.record.locks": share.record_locks_max,
             "group.share.max.share.sessions": share.sessions_max,
             "group.streams.session.timeout.ms": streams.session_timeout_ms,

@@ -28,6 +28,7 @@ from trilogue.broker.broker import Broker
 from trilogue.broker.broker_settings import BrokerSettings
 from trilogue.broker.groups.classic.members import GroupSettings
 from trilogue.broker.groups.consumer.group import ConsumerGroupSettings
+from trilogue.broker.groups.share.group import ShareGroupSettings
 from trilogue.broker.settings.topic_settings import TopicSettings
 from trilogue.broker.settings.topic_table import FLUSH_INTERVAL
 from trilogue.broker.topics.cluster import ClusterLimits
@@ -403,6 +404,10 @@ def broker_settings(settings: Settings) -> BrokerSettings:
             total_max=settings.number("groups.consumer-max-total"),
             upgrade=migration in {"bidirectional", "upgrade"},
             downgrade=migration in {"bidirectional", "downgrade"},
+        ),
+        share_groups=ShareGroupSettings(
+            record_lock_ms=settings.number("groups.share-record-lock"),
+            record_lock_min_ms=settings.number("groups.share-record-lock-min"),
         ),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
@@ -21,6 +22,7 @@ from tests.brokers import Broker
 from tests.conformance.clients import DEADLINE, JAVA, Record
 from tests.conformance.clients.confluent import Confluent
 from tests.conformance.clients.java import Java
+from tests.server import start_server
 
 SET, DELETE = AlterConfigOpType.SET, AlterConfigOpType.DELETE
 
@@ -195,3 +197,26 @@ def test_messages_read_with_acks_from_memory_survive_a_kill(own_broker: Broker, 
     own_broker.start()
 
     assert Confluent().read(address, topic, 300) == seen
+
+
+def test_the_server_sets_the_shortest_lock_of_a_share_group(tmp_path: Path):
+    locks = {"groups.share-record-lock": "2s", "groups.share-record-lock-min": "1s"}
+    server = start_server(tmp_path / "data", settings=locks)
+    key = "share.record.lock.duration.ms"
+
+    def change_group(value: str) -> None:
+        resource = ConfigResource("group", "g", incremental_configs=[entry(key, value)])
+        call_admin(server.kafka, "incremental_alter_configs", resource)
+
+    try:
+        broker = call_admin(server.kafka, "describe_configs", ConfigResource("broker", "1"))
+        with pytest.raises(KafkaException, match="1000 to 60000"):
+            change_group("999")
+        change_group("1000")
+        group = call_admin(server.kafka, "describe_configs", ConfigResource("group", "g"))
+    finally:
+        server.kill9()
+
+    assert broker[f"group.{key}"].value == "2000"
+    assert broker["group.share.min.record.lock.duration.ms"].value == "1000"
+    assert group[key].value == "1000"

@@ -89,6 +89,7 @@ def test_config_file_may_be_named_by_the_environment(tmp_path):
         ({"assignments": ["journal.file-age=1m"]}, "not 'm'"),
         ({"assignments": ["tail.limit=64MiB"]}, "at least twice"),
         ({"assignments": ["groups.session-timeout-max=5s"]}, "below"),
+        ({"assignments": ["groups.share-record-lock=10s"]}, "below"),
         ({"assignments": ["listen.tubemq-broker=off"]}, "sends its clients there"),
         ({"assignments": ["listen.kafka=localhost"]}, "is not HOST:PORT"),
         (

@@ -86,6 +86,23 @@ GROUPS: tuple[Setting, ...] = (
         maximum=1_000_000_000,
     ),
     Setting(
+        "groups.share-record-lock",
+        Kind.DURATION,
+        "30s",
+        "How long a record that a member of a share group acquired is locked for it; the group's "
+        "own `share.record.lock.duration.ms` overrides it.",
+        minimum=1_000,
+        maximum=60_000,
+    ),
+    Setting(
+        "groups.share-record-lock-min",
+        Kind.DURATION,
+        "15s",
+        "The shortest lock that a share group may set; at most `groups.share-record-lock`.",
+        minimum=1_000,
+        maximum=60_000,
+    ),
+    Setting(
         "groups.consumer-migration",
         Kind.TEXT,
         "bidirectional",

@@ -152,6 +152,10 @@ def check_together(settings: Settings) -> None:
         "groups.session-timeout-min"
     ):
         raise SettingsError("groups.session-timeout-max is below groups.session-timeout-min")
+    if settings.number("groups.share-record-lock") < settings.number(
+        "groups.share-record-lock-min"
+    ):
+        raise SettingsError("groups.share-record-lock is below groups.share-record-lock-min")
     if settings.number("groups.consumer-session-timeout") <= settings.number(
         "groups.consumer-heartbeat"
     ):

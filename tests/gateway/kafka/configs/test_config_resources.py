@@ -273,6 +273,7 @@ async def test_group_describes_its_overrides_and_broker_defaults():
         ("consumer.session.timeout.ms", "1", 40),
         ("consumer.session.timeout.ms", "60001", 40),
         ("consumer.heartbeat.interval.ms", "4999", 40),
+        ("share.record.lock.duration.ms", "14999", 40),
         ("no.such", "1", 40),
         ("consumer.session.timeout.ms", None, 42),
     ],

@@ -12,6 +12,7 @@ from tests.gateway.kafka.offsets.test_list_offsets import build_request, found, 
 from tests.gateway.kafka.rig import Rig, settle, versions
 from tests.gateway.loop import on_loop
 from tests.log.ledger import data, marker
+from trilogue.broker.topics.topic import Topic
 from trilogue.entry.control import Outcome
 from trilogue.entry.entry import Record
 from trilogue.entry.kafka.record_batch import build_batch
@@ -21,9 +22,9 @@ A, B = 7, 8
 UNCOMMITTED, COMMITTED = 0, 1
 
 
-async def write(rig: Rig, *entries: bytes) -> None:
-    """Append to the first partition of `t`, durably."""
-    plog = rig.broker.cluster.topic(next(iter(rig.broker.cluster)).name).partitions[0].log
+async def write(rig: Rig, *entries: bytes, topic: Topic | None = None) -> None:
+    """Append to the first partition of a topic, or of the first topic, durably."""
+    plog = (topic or next(iter(rig.broker.cluster))).partitions[0].log
     for entry in entries:
         plog.append(memoryview(entry), read_header(entry))
     rig.log.journal.on_commit(lambda _: None)

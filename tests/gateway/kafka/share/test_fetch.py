@@ -155,6 +155,29 @@ async def test_an_idle_fetch_ends_with_its_wait():
 
 
 @on_loop
+async def test_only_the_first_batch_of_a_response_exceeds_its_bytes():
+    async with Rig() as rig:
+        large = "x" * 1_000
+        topic_id = await start(rig, *[batch(large)] * 4)
+        other = rig.topic("u")
+        await write(rig, batch(large), topic=other)
+        member = Member(rig, topic_id)
+        both = [
+            ShareFetchTopic(topic_id=each, partitions=[ShareFetchPartition(partition_index=0)])
+            for each in (topic_id, other.topic_id)
+        ]
+
+        found = [acquired(await member.fetch(max_bytes=1_500, topics=both))]
+        found += [acquired(await member.fetch(max_bytes=1_500)) for _ in range(2)]
+        found += [acquired(await member.fetch(max_bytes=500))]
+        found += [acquired(await member.fetch(max_bytes=2_500))]
+
+        one = [(0, 0, 1)]
+        assert (found[0], sorted(found[1:3])) == (one, [one, [(1, 1, 1)]])
+        assert found[3:] == [[(2, 2, 1)], [(3, 3, 1)]]
+
+
+@on_loop
 async def test_a_group_without_settings_begins_at_the_end():
     async with Rig() as rig:
         topic_id = rig.topic("t").topic_id

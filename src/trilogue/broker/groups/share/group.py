@@ -53,6 +53,7 @@ class ShareGroupSettings(msgspec.Struct, frozen=True):
     topics_max: int = 10_000  # that one member may name
     delivery_count_limit: int = 5
     record_lock_ms: int = 30_000
+    record_lock_min_ms: int = 15_000  # that a group may set
     record_locks_max: int = 2_000
     sessions_max: int = 2_000
 

@@ -3,7 +3,8 @@
 Whole batches are read from the first offset that may be acquired; those of which the member
 acquires something are returned. Offsets without a record to deliver (control records, gaps of
 compaction, and for groups of committed records those of aborted transactions) are passed over here,
-so that no member has to acknowledge them.
+so that no member has to acknowledge them. The first batch of a response may be larger than the
+request's limit of bytes; no later one is acquired that would exceed it.
 
 What is in memory is read at once, segments and conversions in the executor. Only one fetch of a
 group reads a partition at a time.
@@ -85,6 +86,7 @@ class ShareReader:
         self._member_id = member_id
         self._is_committed = is_committed
         self._is_strict = is_strict
+        self._has_records = False  # of any partition
 
     async def acquire(
         self, partition: Partition, share: SharePartition, records_max: int, bytes_max: int
@@ -102,7 +104,7 @@ class ShareReader:
                     break
                 is_cold = offset < partition.log.flushed_end
                 room = AcquireRoom(
-                    records_max, min(COLD_READ_BYTES if is_cold else READ_BYTES, left)
+                    records_max, bytes_max, min(COLD_READ_BYTES if is_cold else READ_BYTES, left)
                 )
                 if not await self._read(partition, share, offset, room, found):
                     break
@@ -145,7 +147,7 @@ class ShareReader:
         if not any(map(len, parts)):
             return self._pass_empty(read, share, offset)
         for part in parts:
-            offset = self._take(share, offset, memoryview(part), passed, (limits.records, found))
+            offset = self._take(share, offset, memoryview(part), passed, (limits, found))
         return True
 
     def _take(
@@ -154,10 +156,10 @@ class ShareReader:
         offset: int,
         view: memoryview,
         aborted: list[AbortedTransaction],
-        goal: tuple[int, AcquiredBatches],
+        goal: tuple[AcquireRoom, AcquiredBatches],
     ) -> int:
-        """Acquire up to a number of records from batches in order; return the offset after them."""
-        records_max, found = goal
+        """Acquire records from batches in order, within limits; return the offset after them."""
+        (records_max, bytes_max, _), found = goal
         for batch in _walk(view, aborted):
             if found.is_over or found.count >= records_max:
                 break
@@ -167,10 +169,14 @@ class ShareReader:
             if batch.is_hidden:
                 share.skip(batch.start, batch.end)
                 continue
+            if self._has_records and found.size + batch.size > bytes_max:
+                found.is_over = True
+                break
             room = AcquireLimits(records_max - found.count, self._is_strict, not found.ranges)
             ranges, found.is_over = share.acquire(self._member_id, batch.start, batch.end, room)
             if ranges:
                 # A copy: memory of the tail may be used again before the response leaves.
+                self._has_records = True
                 found.add(ranges, bytes(view[batch.place : batch.place + batch.size]))
         return offset
 
@@ -184,9 +190,10 @@ class ShareReader:
 
 
 class AcquireRoom(NamedTuple):
-    """How many records a partition may have in the response, and bytes of one read."""
+    """How many records and bytes a partition may have in the response, and bytes of one read."""
 
     records: int
+    size_max: int
     size: int
 
 
