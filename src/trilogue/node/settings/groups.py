@@ -10,8 +10,8 @@ GROUPS: tuple[Setting, ...] = (
         "groups.initial-delay",
         Kind.DURATION,
         "50ms",
-        "How long the first rebalance of an empty group waits for more members; each one that "
-        "joins restarts the wait, and signs that more will join extend it a little.",
+        "How long the first assignment of an empty group, or share group, waits for more members; "
+        "each one that joins restarts the wait, and signs that more will join extend it a little.",
         minimum=0,
         maximum=3_000,
     ),

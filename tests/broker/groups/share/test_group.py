@@ -19,6 +19,7 @@ from trilogue.broker.groups.reconciliation import LEAVE_EPOCH
 from trilogue.broker.groups.share.members import ShareHeartbeat, ShareHeartbeatResponse
 
 SESSION_S = 45
+DELAYED_S = 1  # more than the first assignment of a group waits
 
 
 @pytest.fixture
@@ -33,23 +34,51 @@ def beat(room: Room, member: str, epoch: int, *topics: str) -> ShareHeartbeatRes
     return room.broker.share_groups.heartbeat(ShareHeartbeat("g", member, epoch, topics=named))
 
 
+def join(room: Room, *members: str) -> list[ShareHeartbeatResponse]:
+    """Let the first members of a group join at once, and wait until they have partitions."""
+    joined = [beat(room, member, 0, "t") for member in members]
+    room.timers.advance(DELAYED_S)
+    return [
+        beat(room, member, response.epoch) for member, response in zip(members, joined, strict=True)
+    ]
+
+
 def partitions(response: ShareHeartbeatResponse) -> dict[bytes, list[int]]:
     return {topic: sorted(indexes) for topic, indexes in (response.assigned or {}).items()}
 
 
 def test_the_first_member_reads_all_partitions(room: Room):
-    joined = beat(room, "a", 0, "t")
+    (joined,) = join(room, "a")
 
     assert partitions(joined) == {room.t: [0, 1, 2]}
+    assert joined.heartbeat_interval_ms == 5_000
     group = room.broker.share_groups.find_group("g")
     assert (group.state_name, group.type, group.protocol_type) == ("Stable", SHARE, "share")
 
 
-def test_members_share_partitions_when_there_are_more_members(room: Room):
-    joined = {name: beat(room, name, 0, "t") for name in "abcd"}
+def test_first_members_that_come_at_once_divide_the_partitions(room: Room):
+    first = beat(room, "a", 0, "t")
+    assert (partitions(first), first.heartbeat_interval_ms) == ({}, 200)
 
-    for name in "abcd":
-        joined[name] = beat(room, name, joined[name].epoch)
+    beat(room, "b", 0, "t")
+    room.timers.advance(DELAYED_S)
+
+    shares = [partitions(beat(room, member, first.epoch))[room.t] for member in "ab"]
+    assert sorted(index for share in shares for index in share) == [0, 1, 2]
+
+
+def test_a_group_that_its_members_left_waits_again(room: Room):
+    join(room, "a")
+    beat(room, "a", LEAVE_EPOCH)
+    beat(room, "b", 0, "t")
+    beat(room, "b", LEAVE_EPOCH)
+    room.timers.advance(DELAYED_S)
+
+    assert not partitions(beat(room, "c", 0, "t"))
+
+
+def test_members_share_partitions_when_there_are_more_members(room: Room):
+    join(room, *"abcd")
 
     group = room.broker.share_groups.find_group("g")
     shares = [sorted(member.assigned[room.t]) for member in group.members]
@@ -59,16 +88,14 @@ def test_members_share_partitions_when_there_are_more_members(room: Room):
 
 
 def test_a_member_hears_of_new_partitions(room: Room):
-    joined = beat(room, "a", 0, "t")
+    (joined,) = join(room, "a")
     room.grow("t", 5)
 
     assert partitions(beat(room, "a", joined.epoch)) == {room.t: [0, 1, 2, 3, 4]}
 
 
 def test_a_member_that_leaves_makes_room_for_the_others(room: Room):
-    first = beat(room, "a", 0, "t")
-    second = beat(room, "b", 0, "t")
-    first = beat(room, "a", first.epoch)
+    first, second = join(room, "a", "b")
     assert len(partitions(first)[room.t]) + len(partitions(second)[room.t]) == 3
 
     assert beat(room, "b", LEAVE_EPOCH).epoch == LEAVE_EPOCH

@@ -78,7 +78,9 @@ def read_offsets(address: str, count: int) -> dict[str, int]:
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with start_server(tmp_path_factory.mktemp("internal") / "data", listen=LISTEN) as server:
+    data = tmp_path_factory.mktemp("internal") / "data"
+    settings = {"groups.initial-delay": "0s"}  # partitions with the first heartbeat
+    with start_server(data, listen=LISTEN, settings=settings) as server:
         IN_PROCESS[0].write(server.kafka, "orders", [Record(None, b"value")] * 10)
         yield server.kafka
         assert server.stop() == 0

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from tests.gateway.kafka.rig import Rig, settle, versions
+from tests.gateway.kafka.rig import Peer, Rig, settle, versions
 from tests.gateway.loop import on_loop
 from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.wire.kafka.errors import ErrorCode
@@ -13,7 +15,7 @@ from trilogue.wire.kafka.groups.delete_groups import DeleteGroupsRequest
 from trilogue.wire.kafka.groups.describe_groups import DescribeGroupsRequest
 from trilogue.wire.kafka.groups.describe_share_groups import ShareGroupDescribeRequest
 from trilogue.wire.kafka.groups.list_groups import ListGroupsRequest
-from trilogue.wire.kafka.groups.share import ShareGroupHeartbeatRequest
+from trilogue.wire.kafka.groups.share import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from trilogue.wire.kafka.groups.share_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
@@ -34,6 +36,15 @@ def beat(member_id: str = "a", epoch: int = 0, **fields: object) -> ShareGroupHe
     if epoch == 0:
         given["subscribed_topic_names"] = ["t"]
     return ShareGroupHeartbeatRequest(**{**given, **fields})
+
+
+async def join(peer: Peer) -> ShareGroupHeartbeatResponse:
+    """Join as the first member, and return the response that has partitions."""
+    joined = await peer.request(beat(), 1)
+    assert (joined.error_code, joined.heartbeat_interval_ms) == (0, 200)
+    assert joined.assignment.topic_partitions == []
+    await asyncio.sleep(1)
+    return await peer.request(beat(epoch=joined.member_epoch), 1)
 
 
 async def describe_offsets(rig: Rig, *partitions: int, version: int = 1):
@@ -63,7 +74,7 @@ async def test_a_member_joins_stays_and_leaves():
         topic_id = rig.topic("t", 2).topic_id
         peer = rig.peer("client")
 
-        joined = await peer.request(beat(), 1)
+        joined = await join(peer)
         assert (joined.error_code, joined.member_id) == (0, "a")
         assert joined.heartbeat_interval_ms == 5_000
         (assigned,) = joined.assignment.topic_partitions
@@ -99,7 +110,7 @@ async def test_a_group_is_described_and_listed_as_what_it_is():
     async with Rig() as rig:
         rig.topic("t", 2)
         peer = rig.peer("client")
-        await peer.request(beat(), 1)
+        await join(peer)
 
         described = await peer.request(
             ShareGroupDescribeRequest(group_ids=["g", "none"], include_authorized_operations=True),
@@ -139,7 +150,7 @@ async def test_a_classic_member_of_a_share_group_is_refused():
 async def test_access_to_groups_and_topics_is_checked():
     async with Rig() as rig:
         rig.topic("t")
-        await rig.peer().request(beat(), 1)
+        await join(rig.peer())
         rig.rules.deny(Operation.DESCRIBE, ResourceKind.TOPIC, TOPIC)
         joined = await rig.peer().request(beat("b"), 1)
         assert joined.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -21,6 +21,8 @@ from trilogue.broker.errors import (
     UnknownGroup,
     UnknownMember,
 )
+from trilogue.broker.groups.classic.initial_delay import InitialDelay
+from trilogue.broker.groups.classic.members import ResettableTimer
 from trilogue.broker.groups.consumer.assignors import NO_PARTITIONS, PartitionIndexes
 from trilogue.broker.groups.consumer.context import MEMBER_WEIGHT, ConsumerGroupContext
 from trilogue.broker.groups.consumer.steps import SteppedTask
@@ -85,6 +87,8 @@ class ShareGroup(NoClassicMembers):
         self.target: Mapping[str, PartitionIndexes] = {}
         self._computation: SteppedTask | None = None
         self._reported_size = (0, 0)
+        alarm = ResettableTimer(context.timers, self._end_delay)
+        self._delay = InitialDelay(name, groups.settings, groups.initial_delays, alarm)
 
     # -- the interface (broker/groups/group.py)
 
@@ -185,6 +189,7 @@ class ShareGroup(NoClassicMembers):
             self.name, {member.member_id: None, GROUP: encode_group(self.epoch)}
         )
         if self.is_empty:
+            self._delay.end()
             if self._computation is not None:
                 self._computation.stop()
             self.target = {}
@@ -230,6 +235,11 @@ class ShareGroup(NoClassicMembers):
         if len(self._members) >= self.settings.size_max:
             raise GroupMaxSize(f"a share group has {self.settings.size_max} members at most")
         self._context.load.check_room(MEMBER_WEIGHT)
+        self._delay.newcomer()
+        if self._delay.is_on:
+            self._delay.record_arrival()
+        elif self.is_empty and self._groups.settings.initial_delay_ms:
+            self._delay.begin()
         member = self._members[heartbeat.member_id] = ShareGroupMember(heartbeat.member_id)
         self.epoch += 1
         return member
@@ -257,10 +267,15 @@ class ShareGroup(NoClassicMembers):
         What that takes in steps beyond the first ones goes on later; until then members stay where
         they are.
         """
-        if self._computation is not None and not self._computation.ended:
+        if self._delay.is_on or (self._computation is not None and not self._computation.ended):
             return
         if self.subscribed.is_stale() or self.epoch > self.target_epoch:
             self._computation = self._context.turns.start(self._compute_target(), lambda _: None)
+
+    def _end_delay(self) -> None:
+        """Wait for further first members, or assign partitions to those that have come."""
+        if self._delay.is_on and not self._delay.goes_on(pending=False):
+            self.refresh()
 
     def _compute_target(self) -> Steps[None]:
         if self.subscribed.is_stale():
@@ -293,7 +308,7 @@ class ShareGroup(NoClassicMembers):
     def _interval_ms(self, member: ShareGroupMember) -> int:
         """Return the interval to a member's next heartbeat: short, while it waits for its part."""
         usual_ms = self._get_override(HEARTBEAT_KEY) or self.settings.heartbeat_interval_ms
-        if member.epoch == self.epoch:
+        if member.epoch == self.epoch and not self._delay.is_on:
             return usual_ms
         return self._context.load.interval_ms(usual_ms, 0, waits=True)
 
