@@ -443,7 +443,8 @@ class PartitionLog:
     @property
     def size_bytes(self) -> int:
         """Bytes of entries kept, in segments and in memory."""
-        return sum(extent.size for extent in self.extents) + self._tail.size
+        kept = self._runs.size_bytes(self.start_offset, self.flushed_end)
+        return kept + self._tail.size
 
     @property
     def appended_bytes(self) -> int:

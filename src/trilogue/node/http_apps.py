@@ -89,10 +89,10 @@ async def collect_apps(
     return apps
 
 
-def _metrics_loader(node: MeasuredNode) -> Callable[[], Callable[[], bytes]]:
+def _metrics_loader(node: MeasuredNode) -> Callable[[], Callable[[], Awaitable[bytes]]]:
     """Return what makes the function of the page of /metrics."""
 
-    def load() -> Callable[[], bytes]:
+    def load() -> Callable[[], Awaitable[bytes]]:
         from trilogue.gateway.http.metrics import Exposition
         from trilogue.node.metrics.node_metrics import NodeMetrics
 

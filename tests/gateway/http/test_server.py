@@ -70,6 +70,9 @@ def test_health_is_503_while_it_does_not_serve(state):
 def test_a_suspended_node_answers_no_requests_but_those_for_its_state():
     """It may have been replaced: what it knows may be old."""
 
+    async def empty_page():
+        return b""
+
     async def answer(_scope, _receive, send):
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"here"})
@@ -77,7 +80,7 @@ def test_a_suspended_node_answers_no_requests_but_those_for_its_state():
     async def run(state):
         app = build_app(
             lambda: health(state),
-            lambda: lambda: b"",
+            lambda: empty_page,
             lambda: answer,
             {"/own": lambda: answer},
         )
@@ -88,6 +91,23 @@ def test_a_suspended_node_answers_no_requests_but_those_for_its_state():
 
     assert asyncio.run(run("suspended")) == [200, 503, 503, 200, 503, 503]
     assert asyncio.run(run("serving")) == [200] * 6
+
+
+def test_metrics_are_read_on_the_loop_and_encoded_in_a_thread():
+    threads = {}
+
+    class Samples(list):
+        def __iter__(self):
+            threads["encoded"] = threading.get_ident()
+            return super().__iter__()
+
+    def gather():
+        threads["read"] = threading.get_ident()
+        return [Metric("trilogue_up", "gauge", "Up.", Samples([({}, 1)]))]
+
+    assert "trilogue_up 1.0" in get("/metrics", gather=gather).text
+    assert threads["read"] == threading.get_ident()
+    assert threads["encoded"] != threading.get_ident()
 
 
 def test_metrics_are_gathered_per_request():

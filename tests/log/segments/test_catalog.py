@@ -44,6 +44,22 @@ def test_a_partition_finds_its_runs_by_offset_also_those_added_later() -> None:
     assert list(runs) == list(runs.since(0))
 
 
+@pytest.mark.parametrize("offset", [0, 4, 5, 9])
+@pytest.mark.parametrize("end", [0, 5, 8, 9, 10])
+def test_size_is_that_of_the_extents(offset: int, end: int) -> None:
+    catalog = Catalog()
+    runs = Runs(catalog, 7)
+    for number, (first, last) in enumerate([(0, 5), (5, 8), (8, 9)], 1):
+        extents = [
+            Extent(each, first, last, 64, 10**number * each, 1, 1, -1, 7, 3, 4) for each in (6, 7)
+        ]
+        catalog.add(segment(number, partitions=Extents.of(extents)))
+
+    kept = [extent.size for extent, _ in runs.since(offset) if extent.base_offset < end]
+
+    assert runs.size_bytes(offset, end) == sum(kept)
+
+
 def test_swap_is_visible_to_existing_runs() -> None:
     catalog = Catalog()
     runs, others = Runs(catalog, 7), Runs(catalog, 8)

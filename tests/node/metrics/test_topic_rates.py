@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
+from contextlib import suppress
+
 from tests.gateway.loop import on_loop
 from tests.gateway.pulsar.rig import Rig
 from trilogue.node.metrics.topic_metrics import TopicMetrics
@@ -68,3 +72,28 @@ async def test_rates_of_a_topic_and_of_a_subscription():
         size = found["pulsar_throughput_out"]
         assert 0 < size <= found["pulsar_throughput_in"]
         assert size == found["pulsar_subscription_msg_throughput_out"]
+
+
+@on_loop
+async def test_others_are_served_while_a_topic_of_many_partitions_is_gathered():
+    partitions, iterations = 60, 0
+
+    async def count_iterations():
+        nonlocal iterations
+        while True:
+            iterations += 1
+            await asyncio.sleep(0)
+
+    async with Rig() as rig:
+        rig.topic("t", partitions)
+        clock = itertools.count()  # each look at it is a second later: every step is over
+        metrics = TopicMetrics(rig.broker, rig.gateway, "c", 10_000, monotonic=lambda: next(clock))
+        counting = asyncio.ensure_future(count_iterations())
+        found = await metrics.gather()
+        counting.cancel()
+        with suppress(asyncio.CancelledError):
+            await counting
+
+    (sizes,) = [each.samples for each in found if each.name == "pulsar_storage_size"]
+    assert len(sizes) == partitions
+    assert iterations >= partitions

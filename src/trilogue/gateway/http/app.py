@@ -59,7 +59,7 @@ class Health(msgspec.Struct, frozen=True):
 
 def build_app(
     health: Callable[[], Health],
-    load_metrics: Callable[[], Callable[[], bytes]],
+    load_metrics: Callable[[], Callable[[], Awaitable[bytes]]],
     more: Callable[[], ASGIApp] | None = None,
     at: Mapping[str, Callable[[], ASGIApp]] = MappingProxyType({}),
     load_named: Callable[[], Callable[[], Awaitable[bytes]]] | None = None,
@@ -94,12 +94,10 @@ def build_app(
         make_named = None if load_named is None else load_named()
 
         async def make_whole_page() -> bytes:
-            return make_page() if make_named is None else make_page() + await make_named()
+            page = await make_page()
+            return page if make_named is None else page + await make_named()
 
-        async def make_public_page() -> bytes:
-            return make_page()
-
-        whole, public = SharedPage(make_whole_page), SharedPage(make_public_page)
+        whole, public = SharedPage(make_whole_page), SharedPage(make_page)
 
         async def metrics(scope: Scope, receive: Receive, send: Send) -> None:
             page = await (whole if _may_see_names(scope) else public).get()

@@ -6,6 +6,7 @@ them and builds a list of `Metric`.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
@@ -73,25 +74,25 @@ class Exposition:
     """Builds the page of a scrape; also the process's own CPU, memory and descriptors."""
 
     def __init__(self, gather: Gather) -> None:
-        self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(_Gathered(gather))
-        ProcessCollector(registry=self._registry)
+        self._gather = gather
+        self._process = ProcessCollector(registry=None)
 
-    def page(self) -> bytes:
-        """Read all metrics and return the page."""
-        return generate_latest(self._registry)
+    async def page(self) -> bytes:
+        """Read all metrics on the loop, and return the page that a thread makes of them."""
+        return await asyncio.to_thread(encode_metrics, list(self._gather()), self._process)
 
 
-def encode_metrics(metrics: Sequence[AnyMetric]) -> bytes:
-    """Return the part of a page with these metrics; for a thread where there are many."""
+def encode_metrics(metrics: Sequence[AnyMetric], *more: Collector) -> bytes:
+    """Return the part of a page with these metrics and those of `more`; for a thread."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Gathered(lambda: metrics))
+    for collector in (_Gathered(metrics), *more):
+        registry.register(collector)
     return generate_latest(registry)
 
 
 class _Gathered(Collector):
-    def __init__(self, gather: Gather) -> None:
-        self._gather = gather
+    def __init__(self, metrics: Sequence[AnyMetric]) -> None:
+        self._metrics = metrics
 
     def describe(self) -> Iterator[Family]:
         """Return nothing: no metric is known before the first scrape."""
@@ -99,7 +100,7 @@ class _Gathered(Collector):
 
     def collect(self) -> Iterator[Family]:
         """Convert metrics to the library's classes."""
-        for metric in self._gather():
+        for metric in self._metrics:
             yield _family(metric)
 
 

@@ -148,6 +148,19 @@ class Runs:
         self.refresh()
         return [] if self._ends is None else self._holders[bisect_right(self._ends, offset) :]
 
+    def size_bytes(self, offset: int, end: int) -> int:
+        """Return the bytes of the extents from the one with the offset on that begin below `end`.
+
+        No extent is built: a scrape of /metrics reads this of each partition.
+        """
+        size = 0
+        for segment in self.holders(offset):
+            extents = segment.partitions
+            at = extents.index(self.partition_id)
+            if extents.column("base_offset")[at] < end:
+                size += extents.column("size")[at]
+        return size
+
     def __iter__(self) -> Iterator[tuple[Extent, SegmentInfo]]:
         """Yield the extents, by offset, with their segments."""
         return self.since(0)

@@ -29,7 +29,7 @@ from trilogue.gateway.pulsar.subscriptions import SubscriptionStats
 from trilogue.gateway.steps import next_step
 from trilogue.node.metrics.topic_rates import CounterRates
 
-PER_STEP: Final = 200  # groups, subscriptions or topics
+STEP_S: Final = 0.001  # of the loop, then others are served
 COUNTER_END: Final = "_total"
 DOCS: Final = {
     "kafka_consumergroup_members": "Members of a group.",
@@ -103,38 +103,42 @@ class TopicMetrics:
     async def _gather(self) -> list[Metric]:
         self._rates.begin(self._monotonic())
         collected = _Collected(self._series_max)
+        step = _Step(self._monotonic)
         is_cut = False
         try:
-            places = await self._map_partitions()
-            await self._gather_groups(collected, places)
-            await self._gather_subscriptions(collected, places)
-            await self._gather_topics(collected)
+            places = await self._map_partitions(step)
+            await self._gather_kafka_groups(collected, places, step)
+            await self._gather_tubemq_groups(collected, places, step)
+            await self._gather_subscriptions(collected, places, step)
+            await self._gather_topics(collected, step)
         except TooManySeriesError:
             is_cut = True
         collected.samples["trilogue_series_left_out"] = [({}, float(is_cut))]
         return collected.metrics()
 
-    async def _map_partitions(self) -> dict[int, tuple[Topic, int]]:
+    async def _map_partitions(self, step: _Step) -> dict[int, tuple[Topic, int]]:
         """Return topic and number of each partition of this node, by id."""
         found: dict[int, tuple[Topic, int]] = {}
-        for count, topic in enumerate(list(self._broker.cluster), 1):
+        for topic in list(self._broker.cluster):
             for number, partition in enumerate(topic.partitions):
                 if not partition.is_remote:
                     found[partition.partition_id] = topic, number
-            if count % PER_STEP == 0:
-                await next_step()
+            if step.is_over:
+                await step.end()
         return found
 
-    async def _gather_groups(
-        self, collected: _Collected, places: dict[int, tuple[Topic, int]]
+    async def _gather_kafka_groups(
+        self, collected: _Collected, places: dict[int, tuple[Topic, int]], step: _Step
     ) -> None:
         broker = self._broker
-        for count, listing in enumerate(list(broker.group_admin.listed()), 1):
+        for listing in list(broker.group_admin.listed()):
             members = 0 if listing.group is None else len(listing.group.members)
             collected.add("kafka_consumergroup_members", members, consumergroup=listing.name)
             sums: dict[str, int] = {}
             marks = broker.committed_offsets.positions(Protocol.KAFKA, listing.name)
             for partition_id, position in list(marks.items()):
+                if step.is_over:
+                    await step.end()
                 place = places.get(partition_id)
                 if place is None or not is_kafka_name(place[0].name):
                     continue
@@ -148,10 +152,15 @@ class TopicMetrics:
                 collected.add(
                     "kafka_consumergroup_lag_sum", total, consumergroup=listing.name, topic=name
                 )
-            if count % PER_STEP == 0:
-                await next_step()
-        for group in broker.committed_offsets.names(Protocol.TUBEMQ):
-            marks = broker.committed_offsets.positions(Protocol.TUBEMQ, group)
+            if step.is_over:
+                await step.end()
+
+    async def _gather_tubemq_groups(
+        self, collected: _Collected, places: dict[int, tuple[Topic, int]], step: _Step
+    ) -> None:
+        positions = self._broker.committed_offsets
+        for group in positions.names(Protocol.TUBEMQ):
+            marks = positions.positions(Protocol.TUBEMQ, group)
             for partition_id, position in list(marks.items()):
                 place = places.get(partition_id)
                 if place is not None and position.mark >= 0:
@@ -162,23 +171,26 @@ class TopicMetrics:
                         topic=str(place[0].name),
                         partition=str(place[1]),
                     )
-            await next_step()
+            if step.is_over:
+                await step.end()
 
     async def _gather_subscriptions(
-        self, collected: _Collected, places: dict[int, tuple[Topic, int]]
+        self, collected: _Collected, places: dict[int, tuple[Topic, int]], step: _Step
     ) -> None:
         if self._pulsar is None:
             return
         readers = self._pulsar.subscriptions
-        for count, partition_id in enumerate(self._broker.subscriptions.partition_ids(), 1):
+        for partition_id in self._broker.subscriptions.partition_ids():
             place = places.get(partition_id)
             if place is not None:
                 labels = self._pulsar_labels(*place)
                 for each in readers.stats(place[0].partitions[place[1]]):
                     _add_subscription(collected, each, {**labels, "subscription": each.name})
                     self._add_rates_out(collected, each, partition_id, labels)
-            if count % PER_STEP == 0:
-                await next_step()
+                    if step.is_over:
+                        await step.end()
+            if step.is_over:
+                await step.end()
 
     def _add_rates_out(
         self,
@@ -197,25 +209,25 @@ class TopicMetrics:
         before = collected.rates_out.get(partition_id, (0.0, 0.0))
         collected.rates_out[partition_id] = before[0] + messages, before[1] + size
 
-    async def _gather_topics(self, collected: _Collected) -> None:
+    async def _gather_topics(self, collected: _Collected, step: _Step) -> None:
         counts: dict[str, int] = {}
         topics = sorted(self._broker.cluster, key=lambda topic: topic.name)
-        for count, topic in enumerate(topics, 1):
-            self._add_topic(collected, topic)
+        for topic in topics:
+            await self._add_topic(collected, topic, step)
             space = str(topic.name.namespace_name)
             counts[space] = counts.get(space, 0) + len(topic.local_partitions)
-            if count % PER_STEP == 0:
-                await next_step()
         if self._pulsar is not None:
             for space, total in counts.items():
                 collected.add("pulsar_topics_count", total, cluster=self._cluster, namespace=space)
 
-    def _add_topic(self, collected: _Collected, topic: Topic) -> None:
+    async def _add_topic(self, collected: _Collected, topic: Topic, step: _Step) -> None:
         appended = size = bytes_in = bytes_out = 0
         spelled = format_kafka(topic.name) if is_kafka_name(topic.name) else ""
         if spelled:
             collected.add("kafka_topic_partitions", len(topic.partitions), topic=spelled)
-        for number, partition in enumerate(topic.partitions):
+        for number, partition in enumerate(list(topic.partitions)):
+            if step.is_over:
+                await step.end()
             if partition.is_remote:
                 continue
             plog = partition.log
@@ -275,6 +287,24 @@ class TopicMetrics:
             "namespace": str(topic.name.namespace_name),
             "topic": format_pulsar(topic.name, number if topic.partitioned else None),
         }
+
+
+class _Step:
+    """The time that the gathering has had in this loop iteration."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._until_s = monotonic() + STEP_S
+
+    @property
+    def is_over(self) -> bool:
+        """Whether others are to be served first."""
+        return self._monotonic() >= self._until_s
+
+    async def end(self) -> None:
+        """Let others be served, and begin the next step."""
+        await next_step()
+        self._until_s = self._monotonic() + STEP_S
 
 
 class _Collected:
