@@ -43,6 +43,7 @@ PARTITIONS_OF_A_TOPIC = 1_000
 MESSAGES_AT_ONCE = 10_000_000
 SAMPLE = 200_000  # messages of a metered load
 REQUESTS = 2_000  # requests of a metered load
+NO_LIMITS = dict.fromkeys(("connections.limit", "connections.per-address"), 20_000)
 COMMIT_VERSION, HEARTBEAT_VERSION = 7, 0
 MEMORY, EACH = "MiB", "KiB for one more"
 
@@ -260,7 +261,7 @@ def put(url: str) -> None:
 @contextmanager
 def room_on(root: Path, drivers: Drivers, seconds: float) -> Iterator[Room]:
     """Start a server for one curve."""
-    server = Trilogue(root, doors=("pulsar",))
+    server = Trilogue(root, doors=("pulsar",), settings=NO_LIMITS)
     server.start()
     try:
         yield Room(server, drivers, root, seconds)
