@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +18,9 @@ from tests.tools import require
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+SQL_KAFKA = Path(__file__).parents[2] / "build/jars/spark-kafka-4.2.0"
+"""Spark's own connector, where `tools/get-jars.sh spark-kafka-4.2.0` has put it."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -39,7 +43,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         made = session(
             "tests",
             cache=folder,
-            settings={**QUICK_SETTINGS, "spark.sql.warehouse.dir": str(folder / "warehouse")},
+            settings={
+                **QUICK_SETTINGS,
+                "spark.sql.warehouse.dir": str(folder / "warehouse"),
+                "spark.jars": ",".join(map(str, SQL_KAFKA.glob("*.jar"))),
+            },
         )
         made.sparkContext.setLogLevel("OFF")
         yield made

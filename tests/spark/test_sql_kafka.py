@@ -1,0 +1,314 @@
+"""Spark's own Kafka connector (spark-sql-kafka) and ours, in one Spark: identical rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import pulsar
+import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from tests.server import Server, start_server
+from tests.spark.conftest import SQL_KAFKA
+from tests.spark.rooms import (
+    BEGAN_MS,
+    close_links,
+    make_topic,
+    numbered,
+    produce,
+    remove_topic,
+    run_to_table,
+)
+from tests.tools import require
+from tests.waiting import wait_until
+from trilogue.client.tubemq import Message
+from trilogue.client.tubemq.sync import TubeClient
+
+pytestmark = [pytest.mark.java, pytest.mark.long, pytest.mark.timeout(600)]
+FORMATS = ("kafka", "trilogue")
+OFTEN = {
+    "journal.file-age": "200ms",
+    "compaction.check-every": "100ms",
+    "segments.grace": "0",
+    "disk.reserve": "0",
+}
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+HEADERS = [("a", b"1"), ("a", None), ("", b""), ("\N{SNOWMAN}", bytes(range(256)))]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    require("spark-kafka-4.2.0", found=SQL_KAFKA.exists())
+    with start_server(tmp_path_factory.mktemp("server") / "data", settings=OFTEN) as running:
+        yield running
+        close_links(running.kafka)
+
+
+def read(spark, server: Server, kind: str, **options: object) -> DataFrame:
+    made = spark.read.format(kind).option("kafka.bootstrap.servers", server.kafka)
+    for name, value in {"includeHeaders": "true", **options}.items():
+        made = made.option(name.replace("__", "."), value)
+    return made.load()
+
+
+def collect(frame: DataFrame) -> list[dict[str, Any]]:
+    """Return all rows; those of a partition in the order in which they came."""
+    rows = [row.asDict(recursive=True) for row in frame.collect()]
+    return sorted(rows, key=lambda row: (row["topic"], row["partition"]))
+
+
+def read_both(spark, server: Server, **options: object) -> list[dict[str, Any]]:
+    """Return the rows that both connectors have."""
+    theirs, ours = (read(spark, server, kind, **options) for kind in FORMATS)
+    assert ours.dtypes == theirs.dtypes
+    found = collect(ours)
+    assert found == collect(theirs)
+    return found
+
+
+def write_codecs(server: Server, topic: str) -> int:
+    """Write keys, values and headers, null and empty ones too, with every codec."""
+    for codec in CODECS:
+        rows = [
+            {"key": b"k%d" % (one % 7), "value": b"%s %d" % (codec.encode(), one),
+             "timestamp": BEGAN_MS + one, "headers": HEADERS[: one % 5]}
+            for one in range(60)
+        ]  # fmt: skip
+        odd = [{"value": None}, {"key": b"", "value": b""}, {"key": b"k", "value": bytes(70_000)}]
+        settings = {"compression.type": codec, "batch.num.messages": 25}
+        produce(server, topic, [*rows, *odd], **settings)
+    return 63 * len(CODECS)
+
+
+def write_transactions(server: Server, topic: str) -> confluent_kafka.Producer:
+    """Write committed and aborted ones between other messages; returns one that stays open."""
+    made = confluent_kafka.Producer(
+        {"bootstrap.servers": server.kafka, "transactional.id": topic,
+         "transaction.timeout.ms": 900_000}
+    )  # fmt: skip
+    made.init_transactions(30)
+    for number in range(8):
+        made.begin_transaction()
+        for each in range(3):
+            made.produce(topic, b"%d-%d" % (number, each), partition=each % 2)
+        made.flush(30)
+        produce(server, topic, [{"value": b"beside %d" % number, "partition": number % 2}])
+        (made.abort_transaction if number % 3 == 1 else made.commit_transaction)(30)
+    made.begin_transaction()
+    made.produce(topic, b"open", partition=0)
+    made.flush(30)
+    produce(server, topic, [{"value": b"behind the open one", "partition": 0}])
+    return made
+
+
+def write_compacted(server: Server, topic: str) -> None:
+    for each in range(10):
+        rows = [{"key": b"k%d" % key, "value": b"%d" % each} for key in range(20)]
+        produce(server, topic, rows)
+    produce(server, topic, [{"key": b"k3", "value": None}])
+
+
+def write_foreign(server: Server, topic: str) -> None:
+    client = pulsar.Client(server.pulsar, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    producer = client.create_producer(topic, compression_type=pulsar.CompressionType.ZSTD)
+    for number in range(30):
+        producer.send_async(
+            b"p%d" % number, lambda *_: None, partition_key=f"k{number % 3}",
+            properties={"a": str(number)}, event_timestamp=BEGAN_MS + number,
+        )  # fmt: skip
+    producer.flush()
+    client.close()
+    with TubeClient(server.tubemq) as tube, tube.producer() as sender:
+        sender.publish(topic)
+        for number in range(5):
+            sender.send(Message(topic, b"t%d" % number, {"a": "b"}))
+
+
+@pytest.fixture(scope="module")
+def topics(server: Server) -> Iterator[dict[str, str]]:
+    made = {
+        "codecs": make_topic(server, 3),
+        "transactions": make_topic(server, 2),
+        "compacted": make_topic(server, 1, cleanup_policy="compact",
+                                min_cleanable_dirty_ratio="0.01", max_compaction_lag_ms="1000"),
+        "arrival": make_topic(server, 1, message_timestamp_type="LogAppendTime"),
+        "foreign": make_topic(server, 1),
+        "empty": make_topic(server, 2),
+    }  # fmt: skip
+    write_codecs(server, made["codecs"])
+    open_producer = write_transactions(server, made["transactions"])
+    write_compacted(server, made["compacted"])
+    produce(server, made["arrival"], numbered(10))
+    write_foreign(server, made["foreign"])
+    yield made
+    open_producer.abort_transaction(30)
+
+
+@pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
+def test_rows_of_every_kind_of_topic_are_identical(spark, server, topics, level):
+    wait_until(lambda: count_rows(spark, server, topics["compacted"]) == 20, "compaction")
+    options = {"subscribe": ",".join(topics.values()), "kafka.isolation.level": level}
+
+    rows = read_both(spark, server, **options)
+
+    found = {name: [row for row in rows if row["topic"] == made] for name, made in topics.items()}
+    assert len(found["codecs"]) == 63 * len(CODECS)
+    values = {row["value"] for row in found["transactions"]}
+    is_committed = level == "read_committed"
+    assert (b"1-0" in values, b"open" in values) == (not is_committed, not is_committed)
+    assert b"2-0" in values
+    assert len({row["key"] for row in found["compacted"]}) == 20
+    assert {row["timestampType"] for row in found["arrival"]} == {1}
+    assert len(found["foreign"]) == 35
+    assert found["empty"] == []
+    if is_committed:
+        assert rows == collect(read(spark, server, "trilogue", path=str(server.data), **options))
+
+
+def count_rows(spark, server: Server, topic: str) -> int:
+    return read(spark, server, "trilogue", subscribe=topic, columns="offset").count()
+
+
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [
+        ({"startingOffsets": {"0": 20, "1": -2, "2": 0},
+          "endingOffsets": {"0": -1, "1": 30, "2": -1}}, None),
+        ({"startingTimestamp": BEGAN_MS + 30, "endingTimestamp": BEGAN_MS + 50}, None),
+        ({"startingOffsetsByTimestamp": {"0": BEGAN_MS + 9, "1": 0, "2": BEGAN_MS + 40}}, None),
+        ({"startingTimestamp": 1 << 42, "startingOffsetsByTimestampStrategy": "latest"}, 0),
+        ({"minPartitions": 8}, 63 * len(CODECS)),
+        ({"maxRecordsPerPartition": 50}, 63 * len(CODECS)),
+    ],
+)  # fmt: skip
+def test_bounds_choose_the_same_rows(spark, server, topics, options, count):
+    topic = topics["codecs"]
+    given = {
+        name: json.dumps({topic: value}) if isinstance(value, dict) else value
+        for name, value in options.items()
+    }
+
+    rows = read_both(spark, server, subscribe=topic, **given)
+
+    assert count is None or len(rows) == count
+    assert len(rows) <= 63 * len(CODECS)
+
+
+def run_both(
+    spark, server: Server, folder: Path, **options: object
+) -> dict[str, list[dict[str, Any]]]:
+    """Run a query of each connector over what is there; return all rows of their tables."""
+    found = {}
+    for kind in FORMATS:
+        made = spark.readStream.format(kind).option("kafka.bootstrap.servers", server.kafka)
+        for name, value in {"includeHeaders": "true", "startingOffsets": "earliest"}.items():
+            made = made.option(name, value)
+        for name, value in options.items():
+            made = made.option(name, value)
+        run_to_table(made.load(), folder / kind)
+        found[kind] = collect(spark.read.parquet(str(folder / kind / "table")).orderBy("offset"))
+    return found
+
+
+def test_streams_follow_topics_that_come_grow_and_come_again(spark, server, tmp_path):
+    """A topic that was made again: theirs passes over what is before its checkpoint's offset."""
+    admin = AdminClient({"bootstrap.servers": server.kafka})
+    first = make_topic(server, 1, name="followed-1")
+    write_codecs(server, first)
+    options = {"subscribePattern": "followed-.*", "failOnDataLoss": "false",
+               "kafka.isolation.level": "read_committed"}  # fmt: skip
+
+    def run() -> list[dict[str, Any]]:
+        found = run_both(spark, server, tmp_path, **options)
+        assert found["trilogue"] == found["kafka"]
+        return found["trilogue"]
+
+    count = len(run())
+    assert count == 63 * len(CODECS)
+    admin.create_partitions([NewPartitions(first, 3)])[first].result(30)
+    produce(server, first, [{"value": b"new", "partition": number} for number in range(3)])
+    make_topic(server, 2, name="followed-2")
+    write_transactions(server, "followed-2").abort_transaction(30)
+    rows = run()
+    assert {(row["topic"], row["partition"]) for row in rows} == {
+        (first, 0), (first, 1), (first, 2), ("followed-2", 0), ("followed-2", 1)
+    }  # fmt: skip
+    remove_topic(server, first)
+    produce(server, "followed-2", [{"value": b"while it is away", "partition": 1}])
+    assert len(run()) == len(rows) + 1
+    make_topic(server, 3, name=first)
+    produce(server, first, [{"value": b"again %d" % one, "partition": 0} for one in range(4)])
+
+    found = run_both(spark, server, tmp_path, **options)
+
+    again = [row for row in found["trilogue"] if (row["value"] or b"").startswith(b"again")]
+    assert len(again) == 4
+    assert [row for row in found["trilogue"] if row not in again] == [
+        row for row in found["kafka"] if row not in again
+    ]
+
+
+@pytest.mark.parametrize(
+    "trigger",
+    [{"availableNow": True}, {"once": True}, {"processingTime": "10 milliseconds"}, {}],
+    ids=str,
+)
+def test_every_trigger_reads_the_same_rows(spark, server, topics, tmp_path, trigger):
+    found = {}
+    for kind in FORMATS:
+        made = spark.readStream.format(kind).option("kafka.bootstrap.servers", server.kafka)
+        made = made.option("subscribe", topics["codecs"]).option("startingOffsets", "earliest")
+        name = f"rows_{kind}_{tmp_path.name}".replace("-", "_")
+        writer = (
+            made.option("maxOffsetsPerTrigger", 200).load().writeStream.format("memory")
+            .queryName(name).option("checkpointLocation", str(tmp_path / kind))
+        )  # fmt: skip
+        query = (writer.trigger(**trigger) if trigger else writer).start()
+        try:
+            if trigger.keys() & {"availableNow", "once"}:
+                assert query.awaitTermination(120)
+            else:
+                query.processAllAvailable()
+        finally:
+            query.stop()
+        found[kind] = collect(spark.table(name).orderBy("offset"))
+    assert found["trilogue"] == found["kafka"]
+    assert len(found["trilogue"]) == 63 * len(CODECS)
+
+
+def test_a_continuous_trigger_is_refused_in_words(spark, server, topics, tmp_path):
+    rows = spark.readStream.format("trilogue").option("kafka.bootstrap.servers", server.kafka)
+    writer = rows.load(topics["codecs"]).writeStream.format("noop")
+    writer = writer.option("checkpointLocation", str(tmp_path))
+    with pytest.raises(Exception, match=r"(?i)continuous (processing|mode|execution|streaming)"):
+        writer.trigger(continuous="1 second").start().awaitTermination()
+
+
+def test_both_sinks_write_the_same_messages(spark, server):
+    header = f.struct(f.lit("h").alias("key"), f.encode(f.lit("x"), "UTF-8").alias("value"))
+    rows = spark.range(200).select(
+        f.when(f.col("id") % 5 != 0, f.concat(f.lit("k"), f.col("id") % 17)).alias("key"),
+        f.when(f.col("id") % 7 != 0, f.concat(f.lit("v"), f.col("id"))).alias("value"),
+        f.when(f.col("id") % 3 == 0, f.array(header)).alias("headers"),
+        f.when(f.col("id") % 4 == 0, f.lit(2)).alias("partition"),
+    )
+    found = {}
+    for kind in FORMATS:
+        topic = make_topic(server, 4)
+        writer = rows.write.format(kind).option("kafka.bootstrap.servers", server.kafka)
+        writer.option("topic", topic).option("includeHeaders", "true").mode("append").save()
+        written = read(spark, server, "kafka", subscribe=topic)
+        found[kind] = sorted(
+            (row["value"] or b"", row["key"] or b"", str(row["headers"]),
+             row["partition"] if row["key"] else None)
+            for row in collect(written)
+        )  # fmt: skip
+
+    assert found["trilogue"] == found["kafka"]
+    assert len(found["trilogue"]) == 200
