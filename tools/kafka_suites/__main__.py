@@ -73,7 +73,7 @@ SCRIPTS = {
 
 
 @contextmanager
-def server(name: str, suite: str, log: Path, job: Run) -> Iterator[None]:
+def server(name: str, suite: str, log: Path, job: Run, nodes: int) -> Iterator[None]:
     """One on the port that the suites want."""
     delay_ms = 0 if job.quick else 3_000  # Kafka's default: some full tests count on it
     cluster = cluster_of(suite)
@@ -83,6 +83,7 @@ def server(name: str, suite: str, log: Path, job: Run) -> Iterator[None]:
         if name == "trilogue":
             ours = start_server(
                 Path(folder) / "data",
+                arguments=["--nodes", str(nodes)] if nodes > 1 else [],
                 listen={
                     "kafka": ADDRESS,
                     **({"http": REGISTRY} if job.registry else {}),
@@ -159,6 +160,7 @@ def main() -> None:
     parser.add_argument("--full", action="store_true", help="librdkafka: not in quick mode")
     parser.add_argument("--secured", action="store_true", help="with TLS, logins and ACLs")
     parser.add_argument("--share", action="store_true", help="share groups too")
+    parser.add_argument("--nodes", type=int, default=1, help="of Trilogue")
     parser.add_argument("--registry", action="store_true", help="confluent: of Trilogue")
     parser.add_argument("--seconds", type=float, default=120.0, help="of each test at most")
     parser.add_argument("--python", default=sys.executable)
@@ -193,7 +195,7 @@ def main() -> None:
         job.results.update(json.loads(chosen.out.read_text()))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended from outside"))
     try:
-        with scratch, server(chosen.server, chosen.suite, chosen.log, job):
+        with scratch, server(chosen.server, chosen.suite, chosen.log, job, chosen.nodes):
             SUITES[chosen.suite](job)
     finally:
         if chosen.out:

@@ -463,3 +463,16 @@ def test_a_group_that_is_replaced_counts_no_memory():
     members.remove(member)
 
     assert memory.size_bytes == 0
+
+
+def test_a_member_without_a_rebalance_timeout_has_time_to_sync():
+    room = Room()
+    joined = room.join(rebalance_timeout_ms=0)
+    room.timers.advance(DELAY_S)
+    assert joined.result().generation == 1
+
+    room.timers.advance(0.5)
+
+    assert room.ids == ["m-1"]
+    room.timers.advance(1)
+    assert room.ids == []

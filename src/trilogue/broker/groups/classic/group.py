@@ -59,6 +59,7 @@ from trilogue.broker.promise import Promise
 
 GENERATION_MASK = 2**31 - 1
 REJOIN_WAIT_MIN_MS = 1_000
+SYNC_WAIT_MIN_MS = 1_000  # some clients name no rebalance timeout, which is 0 (kafkajs)
 
 
 class ClassicGroup:
@@ -436,7 +437,7 @@ class ClassicGroup:
             if member.joining is not None:
                 self._unsynced.add(member)
                 self._answer_join(member)
-        self._sync_timer.set(self.members.rebalance_timeout_ms)
+        self._sync_timer.set(max(self.members.rebalance_timeout_ms, SYNC_WAIT_MIN_MS))
 
     def _answer_join(self, member: ClassicMember) -> None:
         leader = self.members.leader

@@ -85,19 +85,23 @@ def _describe(
             and is_kafka_name(topic.name)
         ]
         return begin_steps(_describe_all(context, request, topics))
-    missing = _find_missing(context, request)
+    missing, refused = _find_missing(context, request)
     if not missing:
-        return _start_steps(context, request, {})
-    return _create(context, request, missing)
+        return _start_steps(context, request, refused)
+    return _create(context, request, missing, refused)
 
 
-def _find_missing(context: RequestContext, request: MetadataRequest) -> dict[str, TopicName]:
+def _find_missing(
+    context: RequestContext, request: MetadataRequest
+) -> tuple[dict[str, TopicName], dict[str, ErrorCode]]:
     """Return the missing topics that may be created, up to the limit of one request.
 
+    Those that the client may not create are in the other result, with the error for them.
     An internal topic is created for each client that may read it.
     """
     creates = request.allow_auto_topic_creation and context.gateway.settings.auto_create_topics
     found: dict[str, TopicName] = {}
+    refused: dict[str, ErrorCode] = {}
     for each in request.topics or ():
         if each.name is None or each.topic_id != ZERO_UUID:
             continue
@@ -119,12 +123,14 @@ def _find_missing(context: RequestContext, request: MetadataRequest) -> dict[str
                 name.namespace_name
             ).auto_creation.allowed
             and context.can_see(context.operation, ResourceKind.TOPIC, name)
-            and _is_creation_allowed(context, name)
         ):
+            if not _is_creation_allowed(context, name):
+                refused[each.name] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                continue
             found[each.name] = name
             if len(found) >= context.gateway.settings.auto_create_per_request_max:
                 break
-    return found
+    return found, refused
 
 
 def _is_creation_allowed(context: RequestContext, name: TopicName) -> bool:
@@ -134,12 +140,14 @@ def _is_creation_allowed(context: RequestContext, name: TopicName) -> bool:
 
 
 async def _create(
-    context: RequestContext, request: MetadataRequest, missing: dict[str, TopicName]
+    context: RequestContext,
+    request: MetadataRequest,
+    missing: dict[str, TopicName],
+    refused: dict[str, ErrorCode],
 ) -> BufferedReply:
     """Create missing topics, wait also for those in creation, then respond."""
     cluster = context.broker.cluster
     promises: dict[str, Promise[Topic]] = {}
-    refused: dict[str, ErrorCode] = {}
     for count, (spelled, name) in enumerate(missing.items(), 1):
         if count % CREATED_PER_STEP == 0:
             await next_step()
