@@ -97,3 +97,18 @@ async def test_others_are_served_while_a_topic_of_many_partitions_is_gathered():
     (sizes,) = [each.samples for each in found if each.name == "pulsar_storage_size"]
     assert len(sizes) == partitions
     assert iterations >= partitions
+
+
+@on_loop
+async def test_a_subscription_that_goes_during_a_gathering_is_left_out():
+    async with Rig() as rig:
+        partition = rig.topic("t").partitions[0]
+        known, partition_id = rig.broker.subscriptions, partition.partition_id
+        for name in ("a", "b", "c"):
+            await rig.gateway.wait_for(known.create(partition_id, name, 0))
+        stats = rig.gateway.subscriptions.iter_stats(partition)
+        names = [next(stats).name]
+        await rig.gateway.wait_for(known.delete(partition_id, "b"))
+        names += [each.name for each in stats]
+
+    assert names == ["a", "c"]

@@ -14,7 +14,7 @@ For administration, whether or not a consumer is connected:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
@@ -318,10 +318,15 @@ class ConnectedSubscriptions:
 
     def stats(self, partition: Partition) -> list[SubscriptionStats]:
         """Return the state of every subscription of a partition, by name."""
-        partition_id = partition.partition_id
-        cursors = self.gateway.broker.subscriptions.of_partition(partition_id)
-        names = sorted({*cursors, *self.of(partition_id)})
-        return [self._stats(partition_id, name, cursors.get(name)) for name in names]
+        return list(self.iter_stats(partition))
+
+    def iter_stats(self, partition: Partition) -> Iterator[SubscriptionStats]:
+        """Yield the state of one subscription after the other; those may go in between."""
+        partition_id, known = partition.partition_id, self.gateway.broker.subscriptions
+        for name in sorted({*known.of_partition(partition_id), *self.of(partition_id)}):
+            cursor = known.find_cursor(partition_id, name)
+            if cursor is not None or self.find_dispatcher(partition_id, name) is not None:
+                yield self._stats(partition_id, name, cursor)
 
     def _stats(self, partition_id: int, name: str, cursor: Cursor | None) -> SubscriptionStats:
         dispatcher = self.find_dispatcher(partition_id, name)

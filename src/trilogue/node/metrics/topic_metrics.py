@@ -184,7 +184,7 @@ class TopicMetrics:
             place = places.get(partition_id)
             if place is not None:
                 labels = self._pulsar_labels(*place)
-                for each in readers.stats(place[0].partitions[place[1]]):
+                for each in readers.iter_stats(place[0].partitions[place[1]]):
                     _add_subscription(collected, each, {**labels, "subscription": each.name})
                     self._add_rates_out(collected, each, partition_id, labels)
                     if step.is_over:
