@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from trilogue.spark.errors import OptionError
-from trilogue.spark.offsets import Range, admit, from_json, ranges, to_json, wanted
+from trilogue.spark.offsets import Range, admit, align, from_json, ranges, to_json, wanted
 
 partitions = st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 3))
 offset_maps = st.dictionaries(partitions, st.integers(0, 1000), min_size=1)
@@ -91,3 +91,20 @@ def test_a_long_range_is_split_more_than_a_short_one():
 
     assert Range("t", 1, 0, 10) in planned
     assert len(planned) >= 4
+
+
+@pytest.mark.parametrize(
+    ("start", "latest", "rows", "expected"),
+    [
+        (0, 280, 100, 84),
+        (56, 280, 1, 84),
+        (56, 280, 1_000, 280),
+        (280, 280, 5, 280),
+        (0, 281, 100, 100),
+        (1, 280, 100, 101),
+    ],
+)
+def test_limits_are_at_whole_steps_of_a_log_that_counts_in_them(start, latest, rows, expected):
+    begin, end = {("t", 0): start}, {("t", 0): latest}
+
+    assert align(begin, end, admit(begin, end, rows), 28) == {("t", 0): expected}

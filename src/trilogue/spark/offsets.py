@@ -112,6 +112,21 @@ def admit(start: Offsets, latest: Offsets, rows: int) -> Offsets:
     return {key: start.get(key, 0) + step for key, step in steps.items()}
 
 
+def align(start: Offsets, latest: Offsets, admitted: Offsets, step: int) -> Offsets:
+    """Return the admitted offsets at whole steps, at least one where there is lag.
+
+    A log counts in steps if all its offsets are multiples of it; others are left as they are.
+    """
+    if any(offset % step for offset in (*start.values(), *latest.values())):
+        return admitted
+    found = {}
+    for key, end in admitted.items():
+        begin = start.get(key, 0)
+        steps = max((end - begin) // step, 1)
+        found[key] = min(begin + steps * step, latest[key]) if end > begin else end
+    return found
+
+
 def ranges(
     start: Offsets,
     end: Offsets,

@@ -256,8 +256,6 @@ class ReadOptions:
             "path": self.segments,
             "maxBytesPerTrigger": self.max_bytes_per_trigger,
             "pushFilters": self.push_filters or None,
-            "maxOffsetsPerTrigger": self.max_offsets_per_trigger,
-            "minOffsetsPerTrigger": self.min_offsets_per_trigger,
             "minPartitions": self.min_partitions,
             "maxRecordsPerPartition": self.max_records_per_partition,
         }
@@ -266,6 +264,11 @@ class ReadOptions:
                 "subscribePattern": self.pattern,
                 "startingTimestamp": self.starting_ms,
                 "endingTimestamp": self.ending_ms,
+            }
+        else:  # entries of several ledgers cannot be counted
+            refused |= {
+                "maxOffsetsPerTrigger": self.max_offsets_per_trigger,
+                "minOffsetsPerTrigger": self.min_offsets_per_trigger,
             }
         for name, value in refused.items():
             if value is not None:

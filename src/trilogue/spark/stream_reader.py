@@ -21,7 +21,7 @@ from trilogue.client.errors import ConnectionLost
 from trilogue.client.kafka.model import EARLIEST, LATEST
 from trilogue.spark.errors import DataLost, explained_errors
 from trilogue.spark.link import link
-from trilogue.spark.offsets import Ids, Offsets, Partition, admit, from_json, to_json
+from trilogue.spark.offsets import Ids, Offsets, Partition, admit, align, from_json, to_json
 from trilogue.spark.payload.payload import Payload
 from trilogue.spark.plan import starting
 from trilogue.spark.read_options import ReadOptions
@@ -30,6 +30,9 @@ from trilogue.spark.topic_lookup import TopicLookup, find_lookup
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+TUBEMQ_STEP = 28
+"""Apache TubeMQ's offsets are bytes of an index, which has so many for each message."""
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -76,7 +79,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         rows = self._admitted_rows(begin, latest, limit)
         if rows is not None:
-            latest = admit(begin, latest, rows)
+            admitted = admit(begin, latest, rows)
+            is_tubemq = self._options.service is not None  # no other service has limits
+            latest = align(begin, latest, admitted, TUBEMQ_STEP) if is_tubemq else admitted
         return to_json(latest, from_json(start)[1] | ids)
 
     @explained_errors()

@@ -130,7 +130,15 @@ def test_micro_batches_of_a_tubemq_have_each_message_once(real_tubemq):
 
         assert_micro_batches_have_each_message_once(options, write)
         rows = read_batch(**options, includeHeaders="true")
+        limited = make_stream(**options, startingOffsets="earliest", maxOffsetsPerTrigger=1_001)
+        at, parts = limited.initialOffset(), []
+        while (end := limited.latestOffset(at, limited.getDefaultReadLimit())) != at:
+            parts.append(read_partitions(limited, limited.partitions(at, end)))
+            at = end
 
+    assert max(map(len, parts)) <= 1_001 // 28
+    values = sorted(row["value"] for part in parts for row in part)
+    assert values == sorted(row["value"] for row in rows)
     assert len(rows) == 150
     assert {row["partition"] for row in rows} == {0, 1}
     assert {(row["offset"], row["timestamp"]) for row in rows} == {(None, None)}

@@ -6,6 +6,7 @@ import json
 
 import pytest
 from confluent_kafka.admin import AdminClient, PartitionMetadata
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from tests.server import Server, start_server
 from tests.spark.protocols.rows import (
@@ -13,6 +14,7 @@ from tests.spark.protocols.rows import (
     make_stream,
     read_batch,
     read_next,
+    read_partitions,
     write_all,
     write_transactions,
 )
@@ -136,6 +138,26 @@ def test_a_stream_goes_on_at_the_offsets_of_its_checkpoint(server):
     assert after.reportLatestOffset() == end
 
 
+def test_a_limit_divides_what_is_there_into_micro_batches(server):
+    topic = make_topic(server, 2)
+    rows = [{**row, "partition": row["value"][-1] % 2} for row in numbered(40)]
+    produce(server, topic, rows)
+    given = {"url": url(server), "subscribe": topic, "startingOffsets": "earliest"}
+    stream = make_stream(**given, maxOffsetsPerTrigger=15)
+    at, found = stream.initialOffset(), []
+
+    while (end := stream.latestOffset(at, stream.getDefaultReadLimit())) != at:
+        found.append(read_partitions(stream, stream.partitions(at, end)))
+        at = end
+
+    assert [len(each) for each in found] == [14, 14, 12]
+    values = sorted(row["value"] for each in found for row in each)
+    assert values == sorted(row["value"] for row in rows)
+    few = make_stream(**given, minOffsetsPerTrigger=50)
+    few.latestOffset(few.initialOffset(), ReadAllAvailable())
+    assert few.latestOffset(few.initialOffset(), ReadAllAvailable()) == few.initialOffset()
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -146,7 +168,7 @@ def test_a_stream_goes_on_at_the_offsets_of_its_checkpoint(server):
         ({"kafka.bootstrap.servers": "h:2", "tubemq.user": "x"}, "needs url=tubemq"),
         ({"url": "tubemq://h:1", "tubemq.user": "x"}, "user and password are given together"),
         ({"url": "tubemq://h:1", "tubemq.tls": "maybe"}, "'tubemq.tls' takes"),
-        ({"url": "tubemq://h:1", "maxOffsetsPerTrigger": "5"}, "is not for url=tubemq"),
+        ({"url": "tubemq://h:1", "maxBytesPerTrigger": "5"}, "is not for url=tubemq"),
         ({"url": "tubemq://h:1", "startingTimestamp": "5"}, "is not for url=tubemq"),
     ],
 )
