@@ -99,7 +99,7 @@ from trilogue.broker.transactions.coordinator import ProducerIdentity, Transacti
 from trilogue.broker.transactions.participant import NodeRequestHandler, TransactionParticipant
 from trilogue.broker.transactions.pending_offsets import PendingOffsets
 from trilogue.broker.transactions.pulsar_transactions import PulsarTransactions
-from trilogue.broker.transactions.records import DeferredAck
+from trilogue.broker.transactions.records import DeferredAck, TransactionState
 from trilogue.broker.transactions.transaction_table import TransactionTable
 from trilogue.broker.tubemq.group_rules import RULE_KEYS, GroupRules
 from trilogue.broker.tubemq.registrations import Registrations
@@ -351,7 +351,12 @@ class Broker:
         """Forget released slots, in steps: another node owns them, and meta has their state."""
         self.cluster.ownership.note_given(slots)
         gives_name, gives_partition = self._givers(slots)
-        yield from self.cluster.drop_released()
+        for count, partition_id in enumerate(self.cluster.end_release(), 1):
+            self.cluster.drop_log(partition_id)
+            self.producers.release(partition_id)
+            self.writers.drop(partition_id, NotReady("another node owns the partition now"))
+            if count % PARTITIONS_PER_STEP == 0:
+                yield
         self.committed_offsets.release(gives_name, gives_partition)
         yield
         self.subscriptions.release(gives_partition)
@@ -363,16 +368,12 @@ class Broker:
         self.participant.release(gives_name, gives_partition)
         self.transactions.table.release(gives_name)
         self.batch_commits.release(gives_name)
-        yield
-        for count, partition_id in enumerate(self.cluster.partition_ids, 1):
-            if gives_partition(partition_id):
-                self.producers.release(partition_id)
-                self.writers.drop(partition_id, NotReady("another node owns the partition now"))
-            if count % PARTITIONS_PER_STEP == 0:
-                yield
         if self.state_topics is not None:
             self.state_topics.forget_written()
-        self.transactions.abort_divided()
+        for each in self.transactions.table:
+            is_open = each.state is TransactionState.ONGOING and each.ending is None
+            if is_open and self.branches.have_left(each.contained):
+                self.transactions.abort(each.row.transactional_id)
 
     def _givers(
         self, slots: Collection[int]
@@ -384,7 +385,7 @@ class Broker:
 
     def is_ending_in(self, slots: Collection[int]) -> bool:
         """Whether a transaction that slots coordinate is being ended."""
-        return self.transactions.is_ending_any(self._givers(slots)[0])
+        return self.transactions.table.is_ending(self._givers(slots)[0])
 
     def _restore_members(self, journal: FactJournal) -> None:
         """Let groups go on with their members, whose sessions begin now."""

@@ -219,11 +219,6 @@ class Cluster:
         return self._meta.version
 
     @property
-    def partition_ids(self) -> list[int]:
-        """The ids of the partitions of all topics."""
-        return [*self._partitions]
-
-    @property
     def partition_count(self) -> int:
         """Partitions of all topics."""
         return len(self._partitions)
@@ -477,23 +472,23 @@ class Cluster:
     def release_slots(self) -> list[int]:
         """Close the partitions of slots that this node serves no more; return their ids.
 
-        Their logs stay until `drop_released`: what is in them may not be durable yet.
+        Their logs stay until `end_release`: what is in them may not be durable yet.
         """
-        closed = self._follow_owners()
-        for listener in self.close_listeners:
+        for listener in self.close_listeners if (closed := self._follow_owners()) else ():
             listener(closed)
         return closed
 
-    def drop_released(self) -> Iterator[None]:
-        """Drop the logs of released partitions, in steps: another node owns them."""
-        assert self._logs is not None, "no log yet"
+    def end_release(self) -> list[int]:
+        """Return the ids of partitions that another node has now; `drop_log` must follow."""
         released, self._leaving = list(self._leaving), {}
         for listener in self.release_listeners:
             listener(released)
-        for count, partition_id in enumerate(released, 1):
-            self._logs.drop_partition(partition_id)
-            if count % PARTITIONS_PER_STEP == 0:
-                yield
+        return released
+
+    def drop_log(self, partition_id: int) -> None:
+        """Drop the log of a released partition, and call who waits for more in it."""
+        assert self._logs is not None, "no log yet"
+        self._logs.drop_partition(partition_id)
 
     def _follow_owners(self) -> list[int]:
         """Open and close partitions as this node serves their slots; return the ids of those."""
@@ -523,10 +518,9 @@ class Cluster:
         ]
 
     def _release(self, part: Partition) -> Partition:
-        partition_id = part.partition_id
-        remote = RemotePartition(partition_id, self.ownership, part.producers, part.settings)
+        remote = RemotePartition(part.partition_id, self.ownership, part.producers, part.settings)
         part.move_away(remote.refusal)
-        self._leaving[partition_id] = part
+        self._leaving[part.partition_id] = part
         return remote
 
     def _adopt(self, part: Partition) -> Partition:

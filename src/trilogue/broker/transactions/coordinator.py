@@ -142,13 +142,6 @@ class TransactionCoordinator:
             elif transaction.state is ONGOING and self._branches.have_left(transaction.contained):
                 self._abort(transaction)
 
-    def abort_divided(self) -> None:
-        """Abort transactions with positions or acks that another node has since slots moved."""
-        for transaction in self.table:
-            is_open = transaction.state is ONGOING and transaction.ending is None
-            if is_open and self._branches.have_left(transaction.contained):
-                self._abort(transaction)
-
     # -- queries
 
     def coordinates(self, transactional_id: str) -> bool:
@@ -446,17 +439,6 @@ class TransactionCoordinator:
                 yield count
                 count = parts = 0
         yield count
-
-    @property
-    def is_ending(self) -> bool:
-        """Whether a decision is on its way to other nodes, or to the disk."""
-        return any(transaction.ending is not None for transaction in self.table)
-
-    def is_ending_any(self, gives_name: Callable[[str], bool]) -> bool:
-        """Whether a decision of some of these ids is on its way."""
-        return any(
-            each.ending is not None and gives_name(each.row.transactional_id) for each in self.table
-        )
 
     def abort(self, transactional_id: str) -> Promise[ProducerIdentity]:
         """Abort the ongoing transaction of an id, and fence its producer.

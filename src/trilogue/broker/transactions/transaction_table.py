@@ -63,6 +63,10 @@ class TransactionTable:
         found = self._transactions.get(self._by_producer.get(producer_id, ""))
         return None if found is None or found.row.producer_id != producer_id else found
 
+    def is_ending(self, has_name: Callable[[str], bool] = lambda _: True) -> bool:
+        """Whether a decision of some of these ids is on its way to other nodes, or to the disk."""
+        return any(each.ending is not None and has_name(each.row.transactional_id) for each in self)
+
     def is_large(self, transactional_id: str) -> bool:
         """Whether the end of an id's transaction writes to so many parts that it takes long."""
         found = self.find_by_id(transactional_id)

@@ -42,5 +42,5 @@ class TransactionExpiry:
 async def finish_decisions(broker: Broker) -> None:
     """Let what is decided reach the other nodes, if they are there: their slots may move."""
     ends = time.monotonic() + DECISIONS_LIMIT_S
-    while broker.transactions.is_ending and time.monotonic() < ends:  # noqa: ASYNC110
+    while broker.transactions.table.is_ending() and time.monotonic() < ends:  # noqa: ASYNC110
         await asyncio.sleep(DECISIONS_LOOK_S)
