@@ -126,20 +126,30 @@ VARIANTS = ("[trilogue-franz-go", "[trilogue-java", "[trilogue-kafkajs", "[trilo
             "[trilogue-sarama", "java_delete", "sigterm", "-kill]", "append_garbage")  # fmt: skip
 """Parameters that are full also there: clients in other languages, and the milder of two ends."""
 RARE = (
+    "tests/attacks/test_transactions.py::test_open_transactions_without_end[partitions",
     "tests/attacks/test_unread.py::test_120_clients_of_one_protocol[get_",
     "tests/attacks/test_unread.py::test_120_clients_of_one_protocol[peek_",
     "tests/attacks/test_unread.py::test_120_clients_of_one_protocol[take_",
-    "tests/conformance/kafka/test_own_client.py::test_a_real_kafka_renews_our_sessions_on_their_connections[3",
-    "tests/conformance/kafka/test_own_client.py::test_a_real_kafka_renews_our_sessions_on_their_connections[4.3.1--1",
+    "tests/client/pulsar/test_real_server.py",
+    "tests/conformance/kafka/test_own_client.py::test_a_real_kafka_renews",
+    "tests/conformance/pulsar/test_node_transactions.py::test_transactions_are_whole_while_each_node_is_killed[java",
+    "tests/crash/cluster/test_take_over.py",
     "tests/crash/cluster/test_spread_slots.py::test_nothing_acked_is_lost_while_nodes_are_drained",
     "tests/crash/kafka/test_clock.py",
+    "tests/crash/kafka/test_network.py",
     "tests/crash/kafka/test_old_sets_kill.py",
     "tests/crash/test_journal_tail.py",
+    "tests/crash/test_kill_nodes.py::test_nothing_acked_is_lost_when_nodes_end_one_by_one[frozen",
     "tests/crash/test_move_slots.py",
     "tests/crash/transactions/test_connect_kill.py",
+    "tests/crash/transactions/test_kill_nodes.py::test_output_is_input",
+    "tests/crash/transactions/test_pulsar_transactions_kill.py::test_messages_and_acks_are_whole_while_slots_move",
     "tests/crash/transactions/test_pulsar_transactions_kill.py::test_messages_and_acks_over_nodes",
+    "tests/crash/transactions/test_streams_kill.py",
     "tests/node/test_serve_flush.py::test_a_kill_between_flushes_loses_nothing[3",
+    "tests/node/test_serve_objects.py::test_old_messages_are_read_from_objects_and_go_from_there[directory",
     "tests/security/test_kafka_logins.py::test_librdkafka_renews_its_session_on_its_connection[SCRAM",
+    "tests/spark/test_real_kafka.py",
 )
 RARE_VARIANTS = {
     "tests/conformance/": ("java-console-3.9.1",),
@@ -148,6 +158,7 @@ RARE_VARIANTS = {
     "tests/conformance/kafka/programs/test_tools.py": ("[trilogue-3.9.1",),
     "tests/conformance/kafka/test_quotas.py": ("[trilogue-3.9.1",),
     "tests/crash/": ("sigterm", "-kill]"),
+    "tests/wire/kafka/test_java.py": ("3.9.1",),
 }
 """Tests of `make test-long` that are left out of `make test-all`: another release of a client, and
 the milder end of a process, beside those that stay."""

@@ -83,12 +83,13 @@ def quick(spoken: Spoken) -> object:
     return pytest.param(spoken, marks=marks, id=str(spoken))
 
 
-def newest(spoken: Spoken) -> object:
-    """A parameter of a slower test: earlier versions are tested by `make test-all`."""
+def newest(spoken: Spoken, changed: pytest.MarkDecorator = pytest.mark.full) -> object:
+    """A parameter of a slower test: an earlier version in which something changed has the mark
+    `changed`, others are long."""
     if spoken.version == table(spoken.cls).last:
         marks: tuple[pytest.MarkDecorator, ...] = ()
     else:
-        marks = (pytest.mark.full if changes(spoken) else pytest.mark.long,)
+        marks = (changed if changes(spoken) else pytest.mark.long,)
     return pytest.param(spoken, marks=marks, id=str(spoken))
 
 

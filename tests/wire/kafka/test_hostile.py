@@ -54,7 +54,7 @@ def test_any_bytes_give_a_message_or_a_wire_error(spoken: Spoken, raw: bytes):
     survive(spoken, raw)
 
 
-@pytest.mark.parametrize("spoken", [newest(each) for each in ALL])
+@pytest.mark.parametrize("spoken", [newest(each, pytest.mark.long) for each in ALL])
 @few
 @given(data=st.data())
 def test_damaged_messages_give_a_message_or_a_wire_error(spoken: Spoken, data: st.DataObject):
@@ -69,7 +69,7 @@ def test_damaged_messages_give_a_message_or_a_wire_error(spoken: Spoken, data: s
     survive(spoken, bytes(raw))
 
 
-@pytest.mark.parametrize("spoken", [newest(each) for each in ALL])
+@pytest.mark.parametrize("spoken", [newest(each, pytest.mark.long) for each in ALL])
 @few
 @given(data=st.data())
 def test_a_message_that_is_cut_off_anywhere_is_a_wire_error(spoken: Spoken, data: st.DataObject):
