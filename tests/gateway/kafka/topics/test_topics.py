@@ -237,7 +237,8 @@ async def test_a_client_that_was_slower_is_notified_that_the_name_is_taken():
         rig.commits[0].abandon(PreconditionFailed("somebody made it"))
         await settle()
 
-        assert codes(peer.answer().topics) == [("t", 36)]
+        (result,) = peer.answer().topics
+        assert (result.error_code, result.error_message) == (36, "Topic 't' already exists.")
 
 
 @on_loop

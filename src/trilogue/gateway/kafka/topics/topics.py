@@ -20,6 +20,7 @@ from trilogue.broker.errors import (
     InvalidAssignment,
     InvalidName,
     InvalidRequest,
+    TopicExists,
     UnknownTopic,
     UnknownTopicId,
 )
@@ -155,6 +156,8 @@ def _create_error(name: str, problem: BaseException) -> CreatableTopicResult:
 
 def _set_create_error(result: CreatableTopicResult, problem: BaseException) -> None:
     set_error(result, problem)
+    if isinstance(problem, TopicExists):
+        result.error_message = f"Topic '{result.name}' already exists."  # scripts look for it
     result.num_partitions = result.replication_factor = -1
     result.configs = []
 
