@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import socket
 import time
+import warnings
 
 import httpx
 import pulsar
@@ -13,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from trilogue.client.tubemq import Message
 from trilogue.client.tubemq.errors import TubeError
 from trilogue.client.tubemq.sync import TubeClient
-from trilogue.testing import start_broker
+from trilogue.testing import EmbeddedBroker, start_broker
 
 WAIT_S = 20
 
@@ -269,3 +273,41 @@ def test_a_request_that_does_not_come_is_named_with_those_that_came(broker):
 
     with pytest.raises(TimeoutError, match=r"kafka Produce"):
         broker.wait_for_request("EndTxn", timeout_s=0.05)
+
+
+def stop_while_clients_connect(iterations):
+    """Stop a broker whose loop has run so often since clients connected; return the clients."""
+    clients: list[socket.socket] = []
+    broker = EmbeddedBroker()
+    close = broker._close
+
+    async def connect_and_close() -> None:
+        node = broker._node
+        assert node is not None
+        for address in (broker.kafka, broker.tubemq, *node.addresses.values()):
+            host, _, port = address.rpartition(":")
+            clients.append(socket.create_connection((host, int(port)), WAIT_S))
+        for _ in range(iterations):
+            await asyncio.sleep(0)
+        await close()
+
+    broker._close = connect_and_close
+    try:
+        broker.start()
+        assert probe(broker, "livez").status_code == 200  # the HTTP server is loaded
+    finally:
+        broker.stop()
+    return clients
+
+
+@pytest.mark.parametrize("iterations", range(5))
+def test_a_broker_that_stops_while_clients_connect_leaves_nothing_open(iterations):
+    """Their connections are in the backlog, accepted, begun or built by then."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ResourceWarning)
+        clients = stop_while_clients_connect(iterations)
+        gc.collect()
+    for client in clients:
+        client.close()
+
+    assert [str(each.message) for each in caught if "unclosed" in str(each.message)] == []

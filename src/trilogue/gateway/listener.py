@@ -13,18 +13,23 @@ file.
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
-import resource
 import socket
 from collections import Counter
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Protocol, Self
 
 from msgspec.structs import replace
 
 from trilogue.gateway.memory_budget import ConnectionMemory
+from trilogue.gateway.socket_acceptor import (
+    ACCEPTS_PER_STEP,
+    EXHAUSTED,
+    AcceptPauses,
+    descriptor_end,
+)
 from trilogue.gateway.stream import Limits, Stream, StreamSession
 from trilogue.gateway.tls import HANDSHAKE_S, TlsContexts, log_failed_handshake
 from trilogue.wire.frames import Frames
@@ -32,14 +37,11 @@ from trilogue.wire.frames import Frames
 log = logging.getLogger(__name__)
 
 BACKLOG = 4_096  # or what the system allows: a full one costs clients a second
-ACCEPTS_PER_STEP = 64
 HELD_MAX = 1_000  # connections that came too early and are closed later; further ones at once
 HOLD_MAX_S = 5.0
 SWEPT_AT_ONCE = 1_000  # connections in one step: 1 ms
 KEEPALIVE = ("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6)
 """A peer that vanished is detected after two minutes, also while it waits for an answer."""
-# No descriptor or no memory for another connection: accepting pauses.
-EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
 class ConnectionFactory(Protocol):
@@ -52,45 +54,6 @@ class ConnectionFactory(Protocol):
 
     def frames(self, limit: int) -> Frames:
         """Return the framer of a new connection, with a limit on the bytes of a frame."""
-
-
-class AcceptPauses:
-    """Pauses of accepting at one listener; those that follow each other are logged as one."""
-
-    def __init__(self, listener: str, limits: Limits, monotonic: Callable[[], float]) -> None:
-        self._listener = listener
-        self._limits = limits
-        self._monotonic = monotonic
-        self._since_s: float | None = None
-        self._last_s = 0.0
-
-    @property
-    def is_open(self) -> bool:
-        """Whether pauses have begun whose end is not logged."""
-        return self._since_s is not None
-
-    def begin(self, problem: str) -> None:
-        """Log a pause, unless it follows another one."""
-        self._last_s = self._monotonic()
-        if self._since_s is None:
-            self._since_s = self._last_s
-            log.warning(
-                "listener.accept_paused", extra={"listener": self._listener, "problem": problem}
-            )
-
-    def end(self) -> None:
-        """Log the end of pauses that followed each other, and how long they took.
-
-        Called now and then; they have ended when there was none for a while.
-        """
-        since_s = self._since_s
-        if since_s is not None and self._monotonic() - self._last_s >= self._limits.accept_quiet_s:
-            self._since_s = None
-            paused_s = self._last_s - since_s + self._limits.accept_retry_s
-            log.warning(
-                "listener.accept_resumed",
-                extra={"listener": self._listener, "paused_s": round(paused_s, 1)},
-            )
 
 
 class Listener:
@@ -108,6 +71,7 @@ class Listener:
         self._tls = tls
         self.refused = 0
         self._half_open: set[asyncio.Task[None]] = set()  # TLS handshakes, and those that wait
+        self._connecting: set[asyncio.Task[None]] = set()  # accepted, for an iteration or two
         # How much too early a connection from an address comes now, in seconds.
         self.early_s: Callable[[str], float] = _in_time
         self._held: dict[socket.socket, asyncio.TimerHandle] = {}
@@ -149,6 +113,8 @@ class Listener:
 
     async def __aexit__(self, *_problem: object) -> None:
         self.stop_accepting()
+        if self._connecting:  # a stream without a transport cannot be closed
+            await asyncio.wait(self._connecting)
         for stream in list(self._streams):
             stream.close()
         await self._wait_empty(1.0)
@@ -267,11 +233,13 @@ class Listener:
         self._by_address[address] += 1
         if self._tls is None:
             stream = self._make_stream(address)
-            self._tasks.create_task(self._connect(stream, accepted, address))
+            task = self._tasks.create_task(self._connect(stream, accepted, address))
+            self._connecting.add(task)
+            task.add_done_callback(self._connecting.discard)
         else:
             task = self._tasks.create_task(self._shake_hands(self._tls, accepted, address))
             self._half_open.add(task)
-            task.add_done_callback(self._half_open.discard)
+            task.add_done_callback(partial(self._end_handshake, accepted, address))
 
     async def connect_local(self, peer: tuple[str, int]) -> socket.socket:
         """Return a connection to this listener from inside of the process, for a client at `peer`.
@@ -340,6 +308,14 @@ class Listener:
             if isinstance(problem, asyncio.CancelledError):
                 raise  # the listener closes
             log_failed_handshake(self._factory.name, address, problem)
+
+    def _end_handshake(
+        self, accepted: socket.socket, address: str, task: asyncio.Task[None]
+    ) -> None:
+        self._half_open.discard(task)
+        if task.cancelled() and accepted.fileno() != -1:  # before its first step
+            accepted.close()
+            self._release_address(address)
 
     def _refuse_early(self, accepted: socket.socket, address: str, early_s: float) -> None:
         self.refused += 1
@@ -415,11 +391,3 @@ def _set_keepalive(listening: socket.socket) -> None:
 
 def _in_time(_address: str) -> float:
     return 0.0
-
-
-def descriptor_end(spare: int) -> int:
-    """The first descriptor number that is not for connections."""
-    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if most == resource.RLIM_INFINITY:
-        return 1 << 30
-    return most - min(spare, most // 4)

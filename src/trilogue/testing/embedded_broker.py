@@ -68,9 +68,8 @@ class EmbeddedBroker:
         self._crashing: set[asyncio.Task[None]] = set()
         self._loop = ClockLoop()
         self._turn = asyncio.Lock()  # one start or stop of the node at a time
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="trilogue-broker", daemon=True
-        )
+        self._ended = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name="trilogue-broker", daemon=True)
 
     # -- addresses
 
@@ -217,9 +216,12 @@ class EmbeddedBroker:
         """Stop everything, and remove the data unless the test named its directory."""
         try:
             if self._thread.is_alive():
-                self._call(self._close())
-                self._loop.call_soon_threadsafe(self._loop.stop)
-                self._thread.join(STOP_S)
+                try:
+                    self._call(self._close())
+                finally:
+                    self._loop.call_soon_threadsafe(self._ended.set)
+                    self._thread.join(STOP_S)
+            elif self._thread.ident is None:  # it was never started
                 self._loop.close()
         finally:
             if self._own_data:
@@ -237,6 +239,11 @@ class EmbeddedBroker:
 
     # -- inside the thread
 
+    def _run(self) -> None:
+        """Run the loop until the end; then nothing of it is left."""
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._ended.wait())
+
     async def _open_proxies(self) -> None:
         readers: dict[str, Callable[[], RequestReader]] = {
             "kafka": lambda: KafkaRequests(self._topic_name),
@@ -246,8 +253,8 @@ class EmbeddedBroker:
         }
         for listener, make_reader in readers.items():
             proxy = ListenerProxy(self._faults, make_reader, self._harm)
+            self._addresses[listener] = proxy.open()
             self._proxies[listener] = proxy
-            self._addresses[listener] = await proxy.open()
 
     async def _close_proxies(self) -> None:
         for proxy in self._proxies.values():

@@ -11,12 +11,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import socket
 import time
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from msgspec.structs import replace
 
+from trilogue.gateway.socket_acceptor import SocketAcceptor
 from trilogue.testing.faults import Action, Fault, FaultTable, Request
 
 log = logging.getLogger(__name__)
@@ -55,13 +57,14 @@ class ListenerProxy:
         self._make_reader = make_reader
         self._harm_broker = harm_broker
         self._target: tuple[str, int] | None = None
-        self._server: asyncio.Server
-        self._connections: set[asyncio.Task[None]] = set()
+        self._acceptor: SocketAcceptor
 
-    async def open(self) -> tuple[str, int]:
+    def open(self) -> tuple[str, int]:
         """Listen on a free port of this machine; return host and port."""
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
-        host, port = self._server.sockets[0].getsockname()[:2]
+        listening = socket.create_server(("127.0.0.1", 0))
+        listening.setblocking(False)
+        self._acceptor = SocketAcceptor("proxy", listening, self._serve)
+        host, port = listening.getsockname()
         return str(host), int(port)
 
     def connect_to(self, target: tuple[str, int] | None) -> None:
@@ -70,30 +73,29 @@ class ListenerProxy:
 
     def cut_connections(self) -> None:
         """Close all connections."""
-        for task in list(self._connections):
-            task.cancel()
+        self._acceptor.cancel()
 
     async def close(self) -> None:
         """Close everything."""
-        self._server.close()
-        self.cut_connections()
-        await asyncio.gather(*self._connections, return_exceptions=True)
+        self._acceptor.cancel()
+        await self._acceptor.close()
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._connections.add(task)
+    async def _serve(self, accepted: socket.socket, _address: str) -> None:
+        reader, writer = await asyncio.open_connection(sock=accepted)
         try:
-            with contextlib.suppress(OSError, asyncio.CancelledError):
-                await self._serve(reader, writer)
+            if self._target is not None:
+                with contextlib.suppress(OSError):
+                    await self._connect(self._target, reader, writer)
         finally:
-            self._connections.discard(task)
             writer.transport.abort()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._target is None:
-            return
-        from_broker, to_broker = await asyncio.open_connection(*self._target)
+    async def _connect(
+        self,
+        target: tuple[str, int],
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        from_broker, to_broker = await asyncio.open_connection(*target)
         try:
             works = [
                 asyncio.create_task(self._pass_requests(reader, to_broker, writer)),
@@ -107,8 +109,10 @@ class ListenerProxy:
                 for outcome in await asyncio.gather(*works, return_exceptions=True):
                     if isinstance(outcome, Exception) and not isinstance(outcome, OSError):
                         log.error("proxy.failed", exc_info=outcome)
+            to_broker.close()  # when it has the requests that the client sent before its end
+            await to_broker.wait_closed()
         finally:
-            to_broker.close()
+            to_broker.transport.abort()
 
     async def _pass_requests(
         self,

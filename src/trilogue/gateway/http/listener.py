@@ -13,13 +13,14 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from trilogue.gateway.http.connection_limits import BACKLOG, HttpLimits
-from trilogue.gateway.http.tls_acceptor import TlsAcceptor
 from trilogue.gateway.memory_budget import ConnectionMemory
+from trilogue.gateway.socket_acceptor import SocketAcceptor
 from trilogue.gateway.telemetry.request_latency import RequestLatencies
-from trilogue.gateway.tls import TlsContexts
+from trilogue.gateway.tls import HANDSHAKE_S, TlsContexts, log_failed_handshake
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -47,7 +48,8 @@ class HttpListener:
         self._memory = memory or ConnectionMemory()
         self._sockets: list[socket.socket] = []
         self._tls_sockets: dict[socket.socket, TlsContexts] = {}
-        self._acceptors: list[TlsAcceptor] = []
+        self._acceptors: list[SocketAcceptor] = []
+        self._tls_acceptors: list[SocketAcceptor] = []
         self._server: HttpServer | None = None
         self._starting: asyncio.Task[None] | None = None
         self._running: asyncio.Task[None] | None = None
@@ -97,8 +99,10 @@ class HttpListener:
             self._stop_watching()
         else:
             await self._starting
-        for acceptor in self._acceptors:
-            acceptor.close()
+        for acceptor in self._tls_acceptors:
+            acceptor.cancel()  # handshakes; other connections are complete in an iteration or two
+        for acceptor in (*self._acceptors, *self._tls_acceptors):
+            await acceptor.close()
         if self._server is not None and self._running is not None:
             self._server.stop()
             await self._running
@@ -128,10 +132,30 @@ class HttpListener:
             for _, listening in self._listening():
                 listening.close()
             return
-        self._running = asyncio.create_task(server.serve(self._sockets))
+        self._running = asyncio.create_task(server.serve([]))
         await server.is_ready.wait()
-        for listening, tls in self._tls_sockets.items():
-            self._acceptors.append(TlsAcceptor(listening, tls, server.make_connection))
+        self._acceptors += [
+            SocketAcceptor("http", listening, self._connect) for listening in self._sockets
+        ]
+        self._tls_acceptors += [
+            SocketAcceptor("https", listening, partial(self._shake_hands, tls))
+            for listening, tls in self._tls_sockets.items()
+        ]
+
+    async def _connect(self, accepted: socket.socket, _address: str) -> None:
+        assert self._server is not None
+        make_connection = self._server.make_connection
+        await asyncio.get_running_loop().connect_accepted_socket(make_connection, accepted)
+
+    async def _shake_hands(self, tls: TlsContexts, accepted: socket.socket, address: str) -> None:
+        assert self._server is not None
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(HANDSHAKE_S):
+                await tls.connect(loop, self._server.make_connection, accepted, address)
+        except OSError as problem:
+            accepted.close()
+            log_failed_handshake("https", address, problem)
 
     def _make_server(self) -> HttpServer:
         from trilogue.gateway.http.request_timing import TimedApp

@@ -3,9 +3,8 @@
 uvicorn bounds what is in flight and how long an answered connection may stay idle. It does not
 bound connections that never finish their first line, nor their number, nor replies that no client
 reads; `_Connection` does. A large reply is sent in pieces, and its memory is counted until the last
-one was sent (gateway/memory_budget.py). Connections over TLS are accepted by tls_acceptor.py; the
-certificate that a client showed is in `scope["state"]`. Signals, logging and lifespan belong to the
-node.
+one was sent (gateway/memory_budget.py). Connections are accepted by the listener; the certificate
+that a client showed is in `scope["state"]`. Signals, logging and lifespan belong to the node.
 """
 
 from __future__ import annotations
@@ -38,12 +37,13 @@ log = logging.getLogger(__name__)
 
 HEAD_SIZE_LIMIT = 16 << 10
 TICK_S = 1.0
+CANCEL_S = 1.0
 PIECE_BYTES = 64 << 10  # of a reply
 REPLY_BYTES = 4 << 20  # counted for a reply before its size is known
 
 
 class HttpServer(Server):
-    """Serves an application on the sockets that `serve` is given, until `stop`."""
+    """Serves an application on connections that `make_connection` returns, until `stop`."""
 
     def __init__(self, app: ASGIApp, limits: HttpLimits, memory: ConnectionMemory) -> None:
         super().__init__(_config(app, limits, memory))
@@ -60,8 +60,17 @@ class HttpServer(Server):
         await super().startup(sockets)
         self.is_ready.set()
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Answer what is in flight within a second, then close every connection."""
+        await super().shutdown(sockets)
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+        if self.server_state.tasks:  # cancelled
+            await asyncio.wait(self.server_state.tasks, timeout=CANCEL_S)
+        await asyncio.sleep(0)  # the transports close in the next iteration
+
     def make_connection(self) -> asyncio.Protocol:
-        """Return the protocol of a connection that was accepted elsewhere."""
+        """Return the protocol of an accepted connection."""
         protocol: type[_Connection] = self.config.http_protocol_class  # type: ignore[assignment]
         return protocol(self.config, self.server_state, self.lifespan.state)
 

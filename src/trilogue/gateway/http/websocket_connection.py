@@ -19,8 +19,8 @@ from wsproto.events import BytesMessage, RejectConnection, Request, TextMessage
 
 from trilogue.gateway.http.connection_limits import HttpLimits
 from trilogue.gateway.http.request_limits import CERTIFICATE
-from trilogue.gateway.listener import descriptor_end
 from trilogue.gateway.memory_budget import ConnectionMemory, MemoryBudget, MemoryHolder
+from trilogue.gateway.socket_acceptor import descriptor_end
 
 log = logging.getLogger(__name__)
 protocol_log = logging.getLogger(f"{__name__}.protocol")
