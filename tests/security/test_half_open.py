@@ -22,15 +22,22 @@ HALF_OPEN = 5_000
 GROWTH_MAX = 200 * MIB
 ANSWER_WITHIN_S = 1.0
 ALL_OVER_S = 30.0
-API_VERSIONS = bytes.fromhex("0000000f 0012 0000 00000001 0005") + b"tests"
+REQUESTS = {
+    "kafka-ssl": bytes.fromhex("0000000f 0012 0000 00000001 0005") + b"tests",
+    "pulsar-ssl": bytes.fromhex("0000000d 00000009 0802 1205 0a0174 2013"),  # CONNECT of client "t"
+    "tubemq-broker-ssl": b"",  # its handshake is enough
+    "https": b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n",
+}
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(180)]
 
 
 class TlsServer(OurServer):
-    """A server whose Kafka listener has TLS."""
+    """A server with one listener, over TLS."""
 
-    door_names = ("kafka-ssl",)
+    def __init__(self, data: Path, listener: str, settings: dict[str, object]) -> None:
+        self.door_names = (listener,)
+        super().__init__(data, settings=settings)
 
 
 @pytest.fixture(scope="module")
@@ -38,15 +45,17 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority(tmp_path_factory.mktemp("certificates"))
 
 
-@pytest.fixture
-def server(tmp_path: Path, authority: Authority) -> Iterator[TlsServer]:
+@pytest.fixture(params=REQUESTS)
+def server(
+    tmp_path: Path, authority: Authority, request: pytest.FixtureRequest
+) -> Iterator[TlsServer]:
     files = authority.issue("server", common_name="localhost")
     settings = {
         "tls.certificate": files.certificate,
         "tls.key": files.key,
         "listen.kafka": "off",
     }
-    made = TlsServer(tmp_path / "data", settings=settings).start()
+    made = TlsServer(tmp_path / "data", request.param, settings).start()
     yield made
     made.kill9()
 
@@ -83,9 +92,11 @@ def test_5000_half_open_handshakes(server: TlsServer, authority: Authority, sent
             socket.create_connection((host, int(port)), 10, source) as raw,
             context.wrap_socket(raw, server_hostname="localhost") as opened,
         ):
-            opened.sendall(API_VERSIONS)
-            assert opened.recv(4)
+            if asked := REQUESTS[server.door_names[0]]:
+                opened.sendall(asked)
+                assert opened.recv(4)
 
+    request()  # which loads what the protocol needs
     peers: list[socket.socket] = []
     with contextlib.ExitStack() as stack:
         memory = stack.enter_context(PeakMemory(server.pid))

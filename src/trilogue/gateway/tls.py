@@ -96,6 +96,7 @@ class TlsContexts:
                     await connection.handshake
             except BaseException:
                 connection.abort()
+                del connection  # or a cycle of it, its error and this frame keeps its 60 KiB
                 raise
 
     def reload(self) -> None:
