@@ -425,6 +425,9 @@ class Node:
             self.maintain()
         self.drive(self.flusher._flush_with_retries())
 
+    async def _do(self, job: Job) -> None:
+        await self.maintenance._note_end(done=await self.maintenance._do(job))
+
     def maintain(
         self, plan: Plan | None = None, *, compact: bool = False, hold: bool = False
     ) -> bool:
@@ -440,7 +443,7 @@ class Node:
                 self.maintenance._is_idle = True
                 return False
             self.slow_helper.holds = hold
-            work = self.maintenance._try(job)
+            work = self._do(job)
         if self.drive(work, may_hold=True) == HELD:
             self.job = work
         return True
