@@ -179,13 +179,12 @@ def test_a_kafka_producer_is_throttled_by_the_rate_of_the_namespace(admin: Admin
 
     produce(3)  # the same request goes a faster way by now
     admin.do("POST", f"namespaces/{home}/publishRate", PUBLISH)
-    took_s = seconds(lambda: produce(COUNT))
-    producer.poll(1)
+    assert seconds(lambda: produce(COUNT)) >= LEAST_S
 
-    assert took_s >= LEAST_S
-    assert throttled_ms
     admin.do("POST", f"namespaces/{home}/publishRate", STANDSTILL)
     produce(1)
+    producer.poll(1)
+    assert throttled_ms  # also of a machine that is slower than the rate before
     admin.do("DELETE", f"namespaces/{home}/publishRate")
     produce(1)
 
