@@ -77,6 +77,18 @@ def test_a_group_that_its_members_left_waits_again(room: Room):
     assert not partitions(beat(room, "c", 0, "t"))
 
 
+def test_a_group_that_leaves_while_it_waits_assigns_nothing(room: Room):
+    """Another node assigns its partitions."""
+    beat(room, "a", 0, "t")
+    group = room.broker.share_groups.find_group("g")
+    before = group.target_epoch
+
+    room.broker.groups.release(lambda name: name == "g")
+    room.timers.advance(DELAYED_S)
+
+    assert (group.target_epoch, group.target) == (before, {})
+
+
 def test_members_share_partitions_when_there_are_more_members(room: Room):
     join(room, *"abcd")
 

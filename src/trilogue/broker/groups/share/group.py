@@ -121,8 +121,7 @@ class ShareGroup(NoClassicMembers):
 
     def release(self, error: BrokerError) -> None:  # noqa: ARG002 - nobody waits here
         """End here as it is: another node goes on with its members, from the rows."""
-        if self._computation is not None:
-            self._computation.stop()
+        self._stop_assigning()
         for member in self._members.values():
             _stop_timer(member)
         self._members.clear()
@@ -189,9 +188,7 @@ class ShareGroup(NoClassicMembers):
             self.name, {member.member_id: None, GROUP: encode_group(self.epoch)}
         )
         if self.is_empty:
-            self._delay.end()
-            if self._computation is not None:
-                self._computation.stop()
+            self._stop_assigning()
             self.target = {}
             self.subscribed.forget()
             self._groups.on_emptied(self)
@@ -276,6 +273,11 @@ class ShareGroup(NoClassicMembers):
         """Wait for further first members, or assign partitions to those that have come."""
         if self._delay.is_on and not self._delay.goes_on(pending=False):
             self.refresh()
+
+    def _stop_assigning(self) -> None:
+        self._delay.end()
+        if self._computation is not None:
+            self._computation.stop()
 
     def _compute_target(self) -> Steps[None]:
         if self.subscribed.is_stale():
