@@ -15,8 +15,10 @@ from google.protobuf.descriptor_pb2 import FieldDescriptorProto
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trilogue.spark.errors import MalformedRecord, OptionError
+from trilogue.spark.errors import MalformedRecord, OptionError, SchemaUnavailable
 from trilogue.spark.payload.batch_decoder import BatchDecoder
+from trilogue.spark.payload.confluent_registry import Reference, SubjectVersion
+from trilogue.spark.payload.confluent_schemas import walk_references
 from trilogue.spark.payload.ddl import parse_ddl
 from trilogue.spark.payload.framing import strip_header
 from trilogue.spark.payload.json_decoder import JsonDecoder
@@ -375,3 +377,34 @@ def test_the_registry_s_type_has_to_be_that_of_the_messages():
     assert options is not None
     with pytest.raises(OptionError, match="of type AVRO: option 'payload' is json"):
         make_payload(options, RegisteredSchema("AVRO", json.dumps(FLIGHT)))
+
+
+class References:
+    """A registry of schemas that use others; it notes which were requested."""
+
+    def __init__(self, uses: dict[str, str]) -> None:
+        self._uses, self.fetched = uses, []
+
+    def version(self, subject: str) -> SubjectVersion:
+        used = tuple(Reference(each, each, 1) for each in self._uses[subject])
+        return SubjectVersion(1, "AVRO", "{}", used)
+
+    def fetch_reference(self, reference: Reference, _layout: str) -> SubjectVersion:
+        self.fetched.append(reference.subject)
+        return self.version(reference.subject)
+
+
+def test_a_schema_that_several_use_is_requested_once():
+    registry = References({"a": "bcd", "b": "d", "c": "bd", "d": ""})
+
+    walked = [each.name for each, _ in walk_references(registry, registry.version("a"), "")]
+
+    assert walked == ["d", "b", "c"]
+    assert registry.fetched == ["b", "d", "c"]
+
+
+def test_schemas_that_use_each_other_are_an_error():
+    registry = References({"a": "b", "b": "a"})
+
+    with pytest.raises(SchemaUnavailable, match="32 levels"):
+        list(walk_references(registry, registry.version("a"), ""))

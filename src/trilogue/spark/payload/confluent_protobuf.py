@@ -84,7 +84,7 @@ class MessageTypes:
     def __init__(self, definition: bytes) -> None:
         self._file = descriptor_pb2.FileDescriptorSet.FromString(definition).file[-1]
 
-    def find(self, indexes: tuple[int, ...]) -> str:
+    def find_name(self, indexes: tuple[int, ...]) -> str:
         """Return the full name of a message; IndexError where there is none."""
         place, *nested = indexes
         message = self._file.message_type[place]
@@ -137,6 +137,6 @@ class TypedDecoder:
 
     def _decode_one(self, content: bytes) -> object:
         indexes, start = read_indexes(content, 0)
-        if self._types.find(indexes) != self._message:
+        if self._types.find_name(indexes) != self._message:
             raise ValueError("another type of the file")
         return self._decoder.decode_one(content[start:])

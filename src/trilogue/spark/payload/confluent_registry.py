@@ -185,7 +185,7 @@ class SchemaCache:
         self._found: dict[int, SubjectVersion] = {}
         self._unknown: dict[int, float] = {}
 
-    def find(self, schema_id: int) -> SubjectVersion | None:
+    def find_schema(self, schema_id: int) -> SubjectVersion | None:
         """Return the schema of an id, None where the registry has none; SchemaUnavailable."""
         found = self._found.get(schema_id)
         if found is None and time.monotonic() >= self._unknown.get(schema_id, 0.0):

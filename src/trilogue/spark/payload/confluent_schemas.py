@@ -38,15 +38,27 @@ def expand_json(registry: ConfluentRegistry, found: SubjectVersion) -> str:
 
 
 def walk_references(
-    registry: ConfluentRegistry, found: SubjectVersion, layout: str, depth: int = 0
+    registry: ConfluentRegistry, found: SubjectVersion, layout: str
 ) -> Iterator[tuple[Reference, SubjectVersion]]:
-    """Iterate over what a schema uses, what that uses first."""
+    """Iterate over what a schema uses, each once, what that uses first."""
+    return _walk(registry, found, layout, set(), 0)
+
+
+def _walk(
+    registry: ConfluentRegistry,
+    found: SubjectVersion,
+    layout: str,
+    walked: set[Reference],
+    depth: int,
+) -> Iterator[tuple[Reference, SubjectVersion]]:
     if depth > REFERENCE_DEPTH_MAX:
         raise SchemaUnavailable(f"references of more than {REFERENCE_DEPTH_MAX} levels")
     for reference in found.references:
-        used = registry.fetch_reference(reference, layout)
-        yield from walk_references(registry, used, layout, depth + 1)
-        yield reference, used
+        if reference not in walked:
+            used = registry.fetch_reference(reference, layout)
+            yield from _walk(registry, used, layout, walked, depth + 1)
+            walked.add(reference)
+            yield reference, used
 
 
 class _AvroInliner:

@@ -28,10 +28,10 @@ class RegisteredDecoder:
     fails with SchemaUnavailable.
     """
 
-    def __init__(self, kind: pa.StructType, find: Callable[[int], _Decoder | None]) -> None:
-        """`find`: returns the decoder of an id, which takes bodies; None for an unknown id."""
+    def __init__(self, kind: pa.StructType, find_decoder: Callable[[int], _Decoder | None]) -> None:
+        """`find_decoder` returns the decoder of an id, for bodies; None for an unknown id."""
         self.type = kind
-        self._find_decoder = find
+        self._find_decoder = find_decoder
         self._decoders: dict[int, _Decoder] = {}
 
     def decode(self, values: pa.Array) -> pa.Array:
@@ -83,14 +83,14 @@ def make_avro_decoder(
     whole = AvroDecoder(definition, schema)
     cache = schema_cache(registry, "")
 
-    def find(schema_id: int) -> _Decoder | None:
-        found = cache.find(schema_id)
+    def find_decoder(schema_id: int) -> _Decoder | None:
+        found = cache.find_schema(schema_id)
         if found is None or found.language != "AVRO":
             return None
         written = expand_avro(registry, found)
         return whole if written == definition else AvroDecoder(definition, schema, written)
 
-    return RegisteredDecoder(whole.type, find)
+    return RegisteredDecoder(whole.type, find_decoder)
 
 
 def make_protobuf_decoder(
@@ -103,10 +103,10 @@ def make_protobuf_decoder(
     decoder = ProtobufDecoder(definition, message, schema)
     cache = schema_cache(registry, SERIALIZED)
 
-    def find(schema_id: int) -> _Decoder | None:
-        found = cache.find(schema_id)
+    def find_decoder(schema_id: int) -> _Decoder | None:
+        found = cache.find_schema(schema_id)
         if found is None or found.language != "PROTOBUF":
             return None
         return TypedDecoder(decoder, message, expand_protobuf(registry, found))
 
-    return RegisteredDecoder(decoder.type, find)
+    return RegisteredDecoder(decoder.type, find_decoder)

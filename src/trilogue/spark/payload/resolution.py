@@ -81,5 +81,5 @@ def _fetch_confluent(
     from trilogue.spark.payload.confluent_protobuf import MessageTypes, expand_protobuf
 
     definition = expand_protobuf(registry, found)
-    message = wanted.message or MessageTypes(definition).find((0,))
+    message = wanted.message or MessageTypes(definition).find_name((0,))
     return RegisteredSchema("PROTOBUF_NATIVE", definition, message)
