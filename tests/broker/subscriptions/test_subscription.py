@@ -406,6 +406,25 @@ def test_an_abort_counts_as_a_redelivery_and_a_commit_ends_the_count():
     assert [room.subscription.redeliveries(base) for base in range(3)] == [0, 0, 0]
 
 
+@pytest.mark.parametrize("kind", [SubscriptionType.SHARED, SubscriptionType.KEY_SHARED])
+def test_an_abort_gives_back_entries_in_their_order(kind: SubscriptionType):
+    """Those of which all was acked, and those of which a part was."""
+    room = Room(kind, size=2)
+    member = room.join("a", demand=10)
+    assert bases(room.hand_out(4)) == [0, 2]
+    pending = SubscriptionAcks()
+    pending.add("t", DeferredAck(subscription_key(1, "s"), 0, NOTHING_BELOW, ((0, 3),)))
+    room.subscription.set_claimed(ClaimedOffsets(room.acked, pending))
+    for base in (0, 2):
+        room.subscription.settle(member, base)
+
+    first = pending.remove("t")
+    room.subscription.set_claimed(room.acked)
+    room.subscription.reopen(first)
+
+    assert bases(room.hand_out(6)) == [0, 2, 4]
+
+
 # ---- key-shared
 
 

@@ -94,6 +94,23 @@ def test_an_abort_counts_as_a_redelivery(
         reads = consumer.receive(count)
 
 
+@pytest.mark.parametrize("library", each(can="cumulative transactions"))
+@pytest.mark.parametrize("kind", ["shared", "key_shared"])
+def test_an_abort_gives_back_entries_in_their_order(connection: Connection, topic: str, kind: str):
+    """One of which all was acked, and one of which a part was."""
+    words = {"earliest": True, "type": kind, "batch_index": True, "queue": 100}
+    consumer = connection.consumer(topic, "s", **words)
+    producer = connection.producer(topic, batching=True, by_key=kind == "key_shared")
+    producer.send(*numbers(0, 1, key="k"))
+    producer.send(*numbers(1, 4, key="k"))
+    reads = consumer.receive(4)
+    aborted = connection.begin()
+    consumer.ack(*reads[:2], transaction=aborted)
+    aborted.abort()
+
+    assert values(consumer.receive(4)) == [0, 1, 2, 3]
+
+
 @LIBRARIES
 def test_acks_of_an_open_transaction_keep_messages_from_others(connection: Connection, topic: str):
     consumer = connection.consumer(topic, "s", earliest=True, type="shared")

@@ -70,7 +70,7 @@ class SharedDispatch:
         self._owners: dict[int, SubscriptionConsumer] = {}  # of each entry that is handed out
         self._holders: dict[int, list[int]] = {}  # key -> who has entries of it, how many
         self._redelivered: dict[int, int] = {}
-        self._claimed: dict[int, int] = {}  # base -> end: entries acked by open transactions too
+        self._claimed: dict[int, PendingAck] = {}  # entries acked by open transactions too
         self._delayed: dict[int, PendingAck] = {}
         self._due: list[tuple[int, int]] = []  # heap of (when, base offset)
 
@@ -212,7 +212,7 @@ class SharedDispatch:
         if not left:
             del holder.handed[base]
             del self._owners[base]
-            self._forget(base, entry.end)
+            self._forget(base, entry)
             self._release(entry.key)
         self._check_unblocked(holder)
         self._check_blocked()
@@ -326,7 +326,7 @@ class SharedDispatch:
         key = entry.key
         left = entry.left = self._left(base, entry.end)
         if not left:  # acked from elsewhere meanwhile
-            self._forget(base, entry.end)
+            self._forget(base, entry)
             return None
         member.handed[base] = entry
         self._owners[base] = member
@@ -354,22 +354,24 @@ class SharedDispatch:
             self.blocked = True
         return member
 
-    def _forget(self, base: int, end: int) -> None:
-        """Forget how often an entry was given back; not if an abort may bring it back."""
-        if self.acked.is_pending(base, end):
-            self._claimed[base] = end
+    def _forget(self, base: int, entry: PendingAck) -> None:
+        """Forget an entry and how often it was given back; not if an abort may bring it back."""
+        if self.acked.is_pending(base, entry.end):
+            self._claimed[base] = entry
         else:
             self._redelivered.pop(base, None)
 
     def _settle_claimed(self) -> None:
-        """Count the entries whose acks were given back, and forget those that are acked."""
-        for base, end in list(self._claimed.items()):
-            if self._left(base, end):
-                del self._claimed[base]
+        """Redeliver the entries whose acks were given back, and forget those that are acked."""
+        given: dict[int, PendingAck] = {}
+        for base, entry in list(self._claimed.items()):
+            if self._left(base, entry.end):
+                given[base] = self._claimed.pop(base)
                 self._redelivered[base] = self._redelivered.get(base, 0) + 1
-            elif not self.acked.is_pending(base, end):
+            elif not self.acked.is_pending(base, entry.end):
                 del self._claimed[base]
                 self._redelivered.pop(base, None)
+        self._put_all(given)
 
     def _left(self, base: int, end: int) -> int:
         acked = self.acked
@@ -439,7 +441,7 @@ class SharedDispatch:
         if entry is not None:
             if not self._left(base, entry.end):
                 self._take(base)
-                self._forget(base, entry.end)
+                self._forget(base, entry)
             return
         entry = self._delayed.get(base)
         if entry is not None and not self._left(base, entry.end):
