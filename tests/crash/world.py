@@ -323,7 +323,8 @@ class World:
 class SilentNode(Node):
     """A node without listeners."""
 
-    async def _open_listeners(self, plans: object) -> None: ...
+    async def _open_gateways(self, plans: object) -> None:
+        await super()._open_gateways({})
 
 
 @contextmanager

@@ -204,11 +204,12 @@ def test_the_last_descriptors_are_left_to_files(caplog):
     async def test(_door, listener, address):
         inside = await Client.connect(address)
         assert await inside.echo(b"in") == b"in"
-        listener._descriptor_end = 0
+        (acceptor,) = listener._acceptors
+        acceptor.descriptor_end = 0
         outside = await Client.connect(address)
         assert await outside.is_cut()
         assert await inside.echo(b"still") == b"still"
-        listener._descriptor_end = 1 << 20
+        acceptor.descriptor_end = 1 << 20
         again = await Client.connect(address)
         assert await again.echo(b"again") == b"again"
         for client in (inside, outside, again):

@@ -9,7 +9,7 @@ import socket
 import pytest
 
 from tests.waiting import wait_on_loop
-from trilogue.gateway.socket_acceptor import SocketAcceptor
+from trilogue.gateway.socket_acceptor import ConnectionTasks, SocketAcceptor
 from trilogue.gateway.stream import Limits
 
 
@@ -27,17 +27,17 @@ def test_pauses_that_follow_each_other_are_logged_as_one(monkeypatch, caplog):
         monkeypatch.setattr(socket.socket, "accept", exhausted)
         connected: list[socket.socket] = []
 
-        async def connect(accepted: socket.socket, _address: str) -> None:
+        def admit(accepted: socket.socket, _address: str) -> None:
             connected.append(accepted)
 
         limits = Limits(accept_retry_s=0.01, accept_quiet_s=0.5, sweep_s=0.01)
         with socket.create_server(("127.0.0.1", 0)) as listening:
             listening.setblocking(False)
-            acceptor = SocketAcceptor("https", listening, connect, limits)
+            acceptor = SocketAcceptor("https", listening, admit, limits)
             with socket.create_connection(listening.getsockname()):
                 await wait_on_loop(lambda: connected)
                 await wait_on_loop(lambda: "listener.accept_resumed" in caplog.messages)
-            await acceptor.close()
+            acceptor.close()
             connected[0].close()
 
     asyncio.run(test())
@@ -60,13 +60,15 @@ def test_a_socket_whose_connection_is_cancelled_is_closed(iterations):
 
         with socket.create_server(("127.0.0.1", 0)) as listening:
             listening.setblocking(False)
-            acceptor = SocketAcceptor("test", listening, connect)
+            tasks = ConnectionTasks(connect)
+            acceptor = SocketAcceptor("test", listening, tasks.begin)
             with socket.create_connection(listening.getsockname()) as client:
                 client.settimeout(60)
                 for _ in range(1 + iterations):
                     await asyncio.sleep(0)
-                acceptor.cancel()
-                await acceptor.close()
+                acceptor.close()
+                tasks.cancel()
+                await tasks.wait()
                 try:
                     return client.recv(1)
                 except ConnectionResetError:

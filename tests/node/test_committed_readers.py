@@ -123,7 +123,7 @@ async def read(client: str, address: str, level: str, last: int) -> list[tuple[i
 
 async def fill(node: Node) -> None:
     """Make the topic and append the history, durably."""
-    admin = AdminClient({"bootstrap.servers": str(node.addresses["kafka"])})
+    admin = AdminClient({"bootstrap.servers": str(node.gateways.addresses["kafka"])})
     (made,) = admin.create_topics([NewTopic("t", 1)]).values()
     await asyncio.to_thread(made.result, DEADLINE)
     (topic,) = node.storage.broker.cluster
@@ -154,11 +154,11 @@ def test_a_client_with_read_committed_gets_what_was_committed(
             await fill(node)
             if where == "segments":
                 await node.flusher.finish()
-            address = str(node.addresses["kafka"])
+            address = str(node.gateways.addresses["kafka"])
             if where != "after a restart":
                 return await both(address)
         async with started(tmp_path / "data") as node:
-            return await both(str(node.addresses["kafka"]))
+            return await both(str(node.gateways.addresses["kafka"]))
 
     async def both(address: str):
         committed, everything = await asyncio.gather(

@@ -38,13 +38,13 @@ async def started(data, *assignments):
 
 async def health(node):
     async with httpx.AsyncClient() as client:
-        response = await client.get(f"http://{node.addresses['http']}/healthz")
+        response = await client.get(f"http://{node.gateways.addresses['http']}/healthz")
     return response.status_code, response.json()["state"]
 
 
 async def probe(node, path):
     async with httpx.AsyncClient() as client:
-        response = await client.get(f"http://{node.addresses['http']}/{path}")
+        response = await client.get(f"http://{node.gateways.addresses['http']}/{path}")
     return response.status_code, response.text
 
 
@@ -137,7 +137,7 @@ def test_work_in_the_background_that_breaks_fails_the_node(tmp_path):
 def test_a_start_that_fails_leaves_the_data_free(tmp_path):
     async def scenario():
         async with started(tmp_path / "first") as node:
-            taken = node.addresses["http"]
+            taken = node.gateways.addresses["http"]
             second = Node(settings_of(tmp_path / "second", f"listen.http={taken}"))
             with pytest.raises(StartError, match="http cannot listen on"):
                 await second.start()

@@ -75,7 +75,7 @@ class LiveNode:
     @property
     def doors(self) -> dict[str, str]:
         """The addresses of the listeners."""
-        return self.node.addresses
+        return self.node.gateways.addresses
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the loop of the node."""

@@ -93,7 +93,7 @@ def test_a_page_is_read_whole_and_a_connection_is_kept(node):
     with httpx.Client(verify=node.context("ops"), timeout=20) as client:
         pages = [client.get(f"https://{node.doors['https']}/metrics") for _ in range(3)]
     assert all(page.text.endswith("\n") and len(page.text) > 5_000 for page in pages)
-    assert node.node.http.requests >= 3
+    assert node.node.gateways.http.requests >= 3
 
 
 def test_lookups_name_the_addresses_with_tls(node):
@@ -162,8 +162,8 @@ def test_silent_peers_block_no_client_and_are_disconnected(node):
             peer = socket.create_connection(node.doors["https"].split(":"), 10)
             stack.enter_context(peer)
         assert node.get(common_name="ops").status_code == 200
-    wait_until(lambda: node.node.tls.handshakes.waiting == 0, "the end of the handshakes")
-    assert node.node.http.connections == 0
+    wait_until(lambda: node.node.gateways.tls.handshakes.waiting == 0, "the end of the handshakes")
+    assert node.node.gateways.http.connections == 0
 
 
 def test_required_certificates_are_required_of_curl_too(tmp_path):

@@ -125,7 +125,7 @@ def test_the_token_of_a_deleted_user_is_refused_and_its_connection_ends(node):
     client = connect(node, pulsar.AuthenticationToken(old))
     producer = client.create_producer("orders-partition-0", send_timeout_millis=3_000)
     producer.send(b"before")
-    gateway = node.node.pulsar
+    gateway = node.node.gateways.pulsar
     assert [each.principal.name for each in gateway.connections].count("fred") >= 1
 
     node.write(users.plan_delete("fred", node.node.now_ms()))

@@ -141,7 +141,7 @@ def test_an_open_consumer_whose_role_is_revoked_ends(node, change):
         for name, client in clients.items()
     }
     clients["bob"].subscribe("orders-partition-0", "bob-own")
-    gateway = node.node.pulsar
+    gateway = node.node.gateways.pulsar
 
     def readers() -> list[str]:
         return sorted(

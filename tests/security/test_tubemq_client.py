@@ -156,7 +156,7 @@ def test_a_right_that_is_taken_away_ends_a_get_that_waits(node):
 def test_a_user_that_is_deleted_or_changed_is_out_within_a_second(node, how):
     topic = node.make_topic(f"changed-{how}".replace(" ", "-"))
     grant(node, "alice", topic)
-    gateway = node.node.tubemq
+    gateway = node.node.gateways.tubemq
     endpoints = (gateway.master_endpoint, gateway.broker_endpoint)
     with client(node) as tube, tube.producer(topic) as producer:
         producer.send(Message(topic, b"one"))

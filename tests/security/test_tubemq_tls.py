@@ -86,7 +86,10 @@ def test_a_client_over_tls_writes_and_reads_over_tls(node, secured_client):
         with tube.consumer({"orders": set()}, group="readers") as consumer:
             assert b"one" in [each.body for each in consumer.get(10).messages]
             assert members(node, "readers") == [True]
-        endpoints = (node.node.tubemq.master_endpoint, node.node.tubemq.broker_endpoint)
+        endpoints = (
+            node.node.gateways.tubemq.master_endpoint,
+            node.node.gateways.tubemq.broker_endpoint,
+        )
         assert all(each.is_tls for endpoint in endpoints for each in endpoint.connections)
     gc.collect()
 
@@ -125,7 +128,7 @@ def test_plain_bytes_at_the_tls_port_are_not_answered(node):
 
 def test_a_node_without_listeners_in_clear_serves(tmp_path):
     with Secured(tmp_path, LISTENERS[2:4]) as node:
-        gateway = node.node.tubemq
+        gateway = node.node.gateways.tubemq
         assert "{}:{}".format(*gateway.broker_address()) == node.doors["tubemq-broker-ssl"]
         with socket.create_connection(node.doors["tubemq-master-ssl"].split(":"), 10) as raw:
             context = ssl.create_default_context(cafile=str(node.authority.certificate))

@@ -284,7 +284,7 @@ def stop_while_clients_connect(iterations):
     async def connect_and_close() -> None:
         node = broker._node
         assert node is not None
-        for address in (broker.kafka, broker.tubemq, *node.addresses.values()):
+        for address in (broker.kafka, broker.tubemq, *node.gateways.addresses.values()):
             host, _, port = address.rpartition(":")
             clients.append(socket.create_connection((host, int(port)), WAIT_S))
         for _ in range(iterations):

@@ -3,11 +3,8 @@
 Connections that come faster than a quota of their address allows (KIP-612) are closed too, but only
 when they would have been in time: a client that is cut at once only tries again sooner.
 
-Accepting is done here and not by `loop.create_server`, because the limits must hold before anything
-is built for a connection: too many connections (in all, or from one address) are closed at once,
-and when the process runs out of file descriptors, accepting pauses for a moment while open
-connections go on. The last descriptors are not for connections: the log needs them to open its next
-file.
+The limits hold before anything is built for a connection: too many (in all, or from one address)
+are closed at once. A SocketAcceptor accepts, and pauses where descriptors are short.
 """
 
 from __future__ import annotations
@@ -24,12 +21,7 @@ from typing import Protocol, Self
 from msgspec.structs import replace
 
 from trilogue.gateway.memory_budget import ConnectionMemory
-from trilogue.gateway.socket_acceptor import (
-    ACCEPTS_PER_STEP,
-    EXHAUSTED,
-    AcceptPauses,
-    descriptor_end,
-)
+from trilogue.gateway.socket_acceptor import SocketAcceptor, descriptor_end
 from trilogue.gateway.stream import Limits, Stream, StreamSession
 from trilogue.gateway.tls import HANDSHAKE_S, TlsContexts, log_failed_handshake
 from trilogue.wire.frames import Frames
@@ -79,16 +71,14 @@ class Listener:
         self._limits = limits
         self._monotonic = monotonic
         self._memory = memory or ConnectionMemory()
-        self._sockets: list[socket.socket] = []
+        self._acceptors: list[SocketAcceptor] = []
         self._streams: dict[Stream, StreamSession] = {}
         self._by_address: Counter[str] = Counter()
         self._stack = AsyncExitStack()
         self._tasks: asyncio.TaskGroup
         self._sweeper: asyncio.Task[None]
         self._loop: asyncio.AbstractEventLoop
-        self._retry: asyncio.TimerHandle | None = None
         self._is_suspended = False
-        self._pauses = AcceptPauses(factory.name, limits, monotonic)
         self._emptied = asyncio.Event()
         self._descriptor_end = descriptor_end(limits.spare_descriptors)
 
@@ -140,8 +130,9 @@ class Listener:
         except OSError:
             listening.close()
             raise
-        self._sockets.append(listening)
-        self._loop.add_reader(listening, self._accept, listening)
+        self._acceptors.append(
+            SocketAcceptor(self._factory.name, listening, self._admit, self._limits)
+        )
         bound = listening.getsockname()
         log.info(
             "listener.opened",
@@ -162,13 +153,9 @@ class Listener:
 
     def stop_accepting(self) -> None:
         """Close the listening sockets and end handshakes; connections stay."""
-        if self._retry is not None:
-            self._retry.cancel()
-            self._retry = None
-        for listening in self._sockets:
-            self._loop.remove_reader(listening)
-            listening.close()
-        self._sockets.clear()
+        for acceptor in self._acceptors:
+            acceptor.close()
+        self._acceptors.clear()
         for held in list(self._held):
             self._close_held(held)
         for task in list(self._half_open):
@@ -195,24 +182,6 @@ class Listener:
 
     # ---- accepting
 
-    def _accept(self, listening: socket.socket) -> None:
-        for _ in range(ACCEPTS_PER_STEP):
-            try:
-                accepted, address = listening.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as problem:
-                if problem.errno not in EXHAUSTED:
-                    raise
-                self._pause_accepting(str(problem))
-                return
-            # The kernel gives out the lowest free number, so a number shows how many are in use.
-            if accepted.fileno() >= self._descriptor_end:
-                accepted.close()
-                self._pause_accepting("the last descriptors are for files")
-                return
-            self._admit(accepted, str(address[0]) if isinstance(address, tuple) else "")
-
     def _admit(self, accepted: socket.socket, address: str) -> None:
         if self._is_suspended:
             self.refused += 1
@@ -229,7 +198,6 @@ class Listener:
         if early_s > 0:
             self._refuse_early(accepted, address, early_s)
             return
-        accepted.setblocking(False)
         self._by_address[address] += 1
         if self._tls is None:
             stream = self._make_stream(address)
@@ -333,18 +301,6 @@ class Listener:
         self._held.pop(held).cancel()
         held.close()
 
-    def _pause_accepting(self, problem: str) -> None:
-        """Accept none for a moment."""
-        self._pauses.begin(problem)
-        for listening in self._sockets:
-            self._loop.remove_reader(listening)
-        self._retry = self._loop.call_later(self._limits.accept_retry_s, self._resume_accepting)
-
-    def _resume_accepting(self) -> None:
-        self._retry = None
-        for listening in self._sockets:
-            self._loop.add_reader(listening, self._accept, listening)
-
     # ---- connections
 
     def _gone(self, stream: Stream, address: str) -> None:
@@ -374,7 +330,6 @@ class Listener:
         while True:
             await asyncio.sleep(self._limits.sweep_s)
             now_s = self._monotonic()
-            self._pauses.end()
             for count, stream in enumerate(list(self._streams), 1):
                 stream.sweep(now_s)
                 if count % SWEPT_AT_ONCE == 0:

@@ -1,5 +1,7 @@
 """Accepts the connections of one listening socket, within the limits of descriptors.
 
+When the process runs out of descriptors, accepting pauses for a moment, and open connections go on.
+The last descriptors are not for connections: the log needs them to open its next file.
 `loop.create_server` spins where descriptors are short, takes those that files need, and does not
 know of connections that it accepted and has not built yet: a loop that ends then leaves them open.
 """
@@ -64,43 +66,35 @@ class AcceptPauses:
 
 
 class SocketAcceptor:
-    """One listening socket; `connect(accepted, address)` runs as a task for each connection.
+    """One listening socket: `admit(accepted, address)` is called with each socket of a connection.
 
-    `connect` builds the connection of an accepted socket; it ends when the connection is built, or
-    when it is over.
+    The accepted socket does not block, and belongs to `admit`.
     """
 
     def __init__(
         self,
         name: str,
         listening: socket.socket,
-        connect: Callable[[socket.socket, str], Coroutine[Any, Any, None]],
+        admit: Callable[[socket.socket, str], None],
         limits: Limits | None = None,
     ) -> None:
         self._listening = listening
-        self._connect = connect
+        self._admit = admit
         self._loop = asyncio.get_running_loop()
-        self._tasks: set[asyncio.Task[None]] = set()
         self._retry: asyncio.TimerHandle | None = None
         self._limits = limits or Limits()
-        self._descriptor_end = descriptor_end(self._limits.spare_descriptors)
+        self.descriptor_end = descriptor_end(self._limits.spare_descriptors)
         self._pauses = AcceptPauses(name, self._limits, self._loop.time)
         self._sweep: asyncio.TimerHandle | None = None
         self._start()
 
-    def cancel(self) -> None:
-        """End all that `connect` is about."""
-        for task in list(self._tasks):
-            task.cancel()
-
-    async def close(self) -> None:
-        """Close the socket, and return when nothing is left that `connect` is about."""
+    def close(self) -> None:
+        """Close the socket; what was accepted stays."""
         for timer in (self._retry, self._sweep):
             if timer is not None:
                 timer.cancel()
         self._loop.remove_reader(self._listening)
         self._listening.close()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _start(self) -> None:
         self._retry = None
@@ -117,25 +111,16 @@ class SocketAcceptor:
                     raise
                 self._pause(str(problem))
                 return
-            if accepted.fileno() >= self._descriptor_end:
+            # The kernel gives out the lowest free number, so a number shows how many are in use.
+            if accepted.fileno() >= self.descriptor_end:
                 accepted.close()
                 self._pause("the last descriptors are for files")
                 return
             accepted.setblocking(False)
-            task = self._loop.create_task(self._connect(accepted, str(address[0])))
-            self._tasks.add(task)
-            task.add_done_callback(partial(self._forget, accepted))
-
-    def _forget(self, accepted: socket.socket, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if task.cancelled():  # perhaps before its first step
-            accepted.close()
-        elif (problem := task.exception()) is not None:
-            if not isinstance(problem, OSError):  # a client that is gone already
-                log.error("listener.failed", exc_info=problem)
-            accepted.close()
+            self._admit(accepted, str(address[0]) if isinstance(address, tuple) else "")
 
     def _pause(self, problem: str) -> None:
+        """Accept none for a moment."""
         self._pauses.begin(problem)
         if self._sweep is None:
             self._sweep = self._loop.call_later(self._limits.sweep_s, self._end_pauses)
@@ -148,6 +133,41 @@ class SocketAcceptor:
         self._sweep = None
         if self._pauses.is_open:
             self._sweep = self._loop.call_later(self._limits.sweep_s, self._end_pauses)
+
+
+class ConnectionTasks:
+    """Runs `connect(accepted, address)` as a task for each accepted socket.
+
+    `connect` builds the connection; it ends when the connection is built, or when it is over.
+    """
+
+    def __init__(self, connect: Callable[[socket.socket, str], Coroutine[Any, Any, None]]) -> None:
+        self._connect = connect
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def begin(self, accepted: socket.socket, address: str) -> None:
+        """Begin the task of a socket, which closes the socket when it fails or is cancelled."""
+        task = asyncio.get_running_loop().create_task(self._connect(accepted, address))
+        self._tasks.add(task)
+        task.add_done_callback(partial(self._forget, accepted))
+
+    def cancel(self) -> None:
+        """Cancel all tasks."""
+        for task in list(self._tasks):
+            task.cancel()
+
+    async def wait(self) -> None:
+        """Return when all tasks have ended."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _forget(self, accepted: socket.socket, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():  # perhaps before its first step
+            accepted.close()
+        elif (problem := task.exception()) is not None:
+            if not isinstance(problem, OSError):  # a client that is gone already
+                log.error("listener.failed", exc_info=problem)
+            accepted.close()
 
 
 def descriptor_end(spare: int) -> int:

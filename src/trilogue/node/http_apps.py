@@ -50,7 +50,7 @@ def build_http_app(
     from trilogue.gateway.http.app import build_app
     from trilogue.gateway.http.login import HttpLogin
 
-    pulsar = node.pulsar
+    pulsar = node.gateways.pulsar
     administration = None if pulsar is None else _make_pulsar_app(pulsar)
     load_named = _named_metrics_loader(settings, node.storage.broker, pulsar)
     app = build_app(health, _metrics_loader(node), administration, apps, load_named)
@@ -83,9 +83,9 @@ async def collect_apps(
     apps[KAFKA_REST_PATHS] = _make_kafka_rest_app(node, gateway)
     apps[PUBLISHED_PATHS] = _make_published_app(node, gateway)
     apps[WEBSOCKET_PATHS] = _make_websocket_app(node, gateway)
-    if node.tubemq is not None:
+    if node.gateways.tubemq is not None:
         token = await web_token(settings, node.storage, metadata)
-        apps |= dict.fromkeys(TUBEMQ_PATHS, _make_tubemq_app(node.tubemq, token))
+        apps |= dict.fromkeys(TUBEMQ_PATHS, _make_tubemq_app(node.gateways.tubemq, token))
     return apps
 
 
@@ -165,12 +165,12 @@ def _make_console_app(
         from trilogue.node.metrics.node_metrics import NodeMetrics
 
         def list_connections() -> dict[str, list[tuple[str, str]]]:
-            return {name: each.list_clients() for name, each in node.listeners.items()}
+            return {name: each.list_clients() for name, each in node.gateways.listeners.items()}
 
         return build_console_app(
             ConsoleServices(
                 gateway=gateway,
-                pulsar=node.pulsar,
+                pulsar=node.gateways.pulsar,
                 gather=NodeMetrics(node).gather,
                 list_connections=list_connections,
                 make_administration=make_administration,
@@ -208,11 +208,11 @@ def _make_node_clients(node: MeasuredNode, gateway: ProtocolGateway) -> NodeClie
     from trilogue.gateway.http.node_clients import NodeClients
 
     def list_mechanisms() -> Sequence[str]:
-        return () if node.kafka is None else node.kafka.settings.sasl_mechanisms
+        return () if node.gateways.kafka is None else node.gateways.kafka.settings.sasl_mechanisms
 
     return NodeClients(
-        node.listeners,
-        node.advertised,
+        node.gateways.listeners,
+        node.gateways.advertised,
         requires_login=gateway.requires_login,
         anonymous=gateway.anonymous,
         sasl_mechanisms=list_mechanisms,

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from functools import partial
@@ -22,28 +21,14 @@ from typing import TYPE_CHECKING
 from trilogue import __version__
 from trilogue.gateway.conversion_cache import ConversionCache
 from trilogue.gateway.dependencies import GatewayDependencies, ProtocolGateway
-from trilogue.gateway.kafka.connection import KafkaGateway
-from trilogue.gateway.kafka.context import KafkaSettings
-from trilogue.gateway.listener import ConnectionFactory, Listener
-from trilogue.gateway.listener_security import (
-    ListenerFactory,
-    ListenerSecurity,
-)
 from trilogue.gateway.memory_budget import ConnectionMemory, MemoryBudget
-from trilogue.gateway.pulsar.gateway import PulsarGateway
 from trilogue.gateway.segments.cold_reads import ColdReads
-from trilogue.gateway.stream import Limits
-from trilogue.gateway.tubemq.gateway import TubeGateway
 from trilogue.meta.operations import SetListeners
 from trilogue.node.access import (
     AccessControl,
-    cluster_principals,
     load_users_file,
     make_access_control,
-    make_tls,
-    sasl_mechanisms,
 )
-from trilogue.node.addresses import Address, choose_advertised
 from trilogue.node.background.backlog_expiry import BacklogExpiry
 from trilogue.node.background.compaction import CompactionPlanner
 from trilogue.node.background.flush import Flusher
@@ -59,32 +44,21 @@ from trilogue.node.background.splits import SplitPlanner
 from trilogue.node.background.token_expiry import DelegationTokenExpiry
 from trilogue.node.background.transactions import TransactionExpiry, finish_decisions
 from trilogue.node.cluster.hand_over import HandOver
+from trilogue.node.gateways import Gateways
 from trilogue.node.http_apps import build_http_app, collect_apps
 from trilogue.node.listeners import (
     ListenerPlan,
-    bind_listener,
-    has_sasl,
-    has_tls,
     plan_listeners,
 )
 from trilogue.node.metadata_writer import MetadataWriter
 from trilogue.node.metrics.measurements import LoopLag, MessageCount
 from trilogue.node.secure.start import finish_secured, prepare_secured
-from trilogue.node.settings.gateway_settings import pulsar_settings, tube_settings
 from trilogue.node.settings.kafka_values import (
     follow_values,
-    set_addresses,
-    set_node,
-    set_node_values,
 )
 from trilogue.node.settings.objects import is_in_the_clear
 from trilogue.node.settings.table import (
-    BY_KEY,
-    HTTP_LISTENERS,
-    INTERNAL_LISTENER,
     KAFKA_LISTENERS,
-    PULSAR_LISTENERS,
-    TUBEMQ_LISTENERS,
     Settings,
 )
 from trilogue.node.storage import ALONE, NodePlace, Storage, open_storage, wall_clock_ms
@@ -93,10 +67,11 @@ from trilogue.node.tubemq_access import make_authentication
 from trilogue.node.versions import open_versions
 
 if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
     from trilogue.gateway.http.app import Health, State
-    from trilogue.gateway.http.listener import HttpListener
     from trilogue.gateway.telemetry.traces import MessageTracer
-    from trilogue.gateway.tls import TlsContexts
+    from trilogue.gateway.tubemq.authentication import Authentication
     from trilogue.node.followed_versions import AppliedVersions
 
 log = logging.getLogger(__name__)
@@ -106,8 +81,6 @@ OBJECT_READER_THREADS = (
     12  # more: they wait for the network, and reads of files must not wait for them
 )
 SLOW_NICENESS = 10
-WEBSOCKETS_MAX = 5_000  # each has three descriptors
-HTTP_CONNECTIONS_MAX = 1_000  # below the limit of descriptors, which clients need
 LISTENER_DRAIN_SHARE = 0.5  # of the limit; the rest is for the flush
 
 
@@ -129,8 +102,6 @@ class Node:
         self.is_flushed = False  # at its end: everything is in segments
         self.hand_over = HandOver()
         self.new_helper: Callable[..., Helper] = Helper  # of flushes and uploads
-        self.addresses: dict[str, str] = {}
-        self.advertised: dict[str, Address] = {}  # by listener, what clients are given
         self.lag = LoopLag(time.monotonic)
         self.began = time.monotonic()
         self.storage: Storage
@@ -151,14 +122,9 @@ class Node:
         )
         self.conversions = ConversionCache(cache_bytes=settings.number("conversion.cache"))
         self.access: AccessControl
-        self.kafka: KafkaGateway | None = None
-        self.pulsar: PulsarGateway | None = None
-        self.tubemq: TubeGateway | None = None
-        self.listeners: dict[str, Listener] = {}  # by name
-        self.http: HttpListener | None = None
+        self.gateways: Gateways
         self._manifests: ManifestWriter
         self._catch_up: Callable[[], Awaitable[None]] | None = None
-        self.tls: TlsContexts | None = None
         self._tracer: MessageTracer | None = None
         self._stack = AsyncExitStack()
         self._tasks: list[asyncio.Task[None]] = []
@@ -194,11 +160,11 @@ class Node:
 
                 node_id = self.storage.meta.state.node_id
                 self._tracer = open_tracer(self.settings, node_id, self._stack)
-            await self._open_listeners(plans)
+            await self._open_gateways(plans)
             if self.storage.shared is not None:
                 from trilogue.node.cluster.lease_guard import LeaseGuard
 
-                self.add_work(LeaseGuard(self.storage.shared, self.listeners).run())
+                self.add_work(LeaseGuard(self.storage.shared, self.gateways.listeners).run())
             if self.place.has_others:
                 await self._register()
         except BaseException:
@@ -206,7 +172,7 @@ class Node:
             raise
         self.lag.start()
         self._stack.callback(self.lag.stop)
-        finish_secured(self.settings, self.addresses, self.place)
+        finish_secured(self.settings, self.gateways.addresses, self.place)
         self.state = "serving"
         log.info(
             "node.serving",
@@ -425,31 +391,36 @@ class Node:
 
     async def _register(self) -> None:
         """Record at which addresses clients reach this node, and know those of others."""
-        advertised = {name: str(address) for name, address in self.advertised.items()}
+        advertised = {name: str(address) for name, address in self.gateways.advertised.items()}
         await self.storage.meta.write([SetListeners(advertised)], (), self.storage.fence)
 
-    # -- listeners -----------------------------------------------------------------------------
+    # -- gateways ------------------------------------------------------------------------------
 
-    async def _open_listeners(self, plans: dict[str, ListenerPlan]) -> None:
-        if plans.keys() & set(KAFKA_LISTENERS):
-            await self._open_kafka([plans[name] for name in KAFKA_LISTENERS if name in plans])
-        if plans.keys() & set(PULSAR_LISTENERS):
-            await self._open_pulsar([plans[name] for name in PULSAR_LISTENERS if name in plans])
-        if plans.keys() & set(TUBEMQ_LISTENERS):
-            await self._open_tubemq(plans)
-        if plans.keys() & set(HTTP_LISTENERS):
-            await self._open_http([plans[name] for name in HTTP_LISTENERS if name in plans])
+    async def _open_gateways(self, plans: Mapping[str, ListenerPlan]) -> None:
+        self.gateways = Gateways(
+            self.settings,
+            self.storage,
+            self.memory,
+            dependencies=self._dependencies,
+            make_authentication=self._make_authentication,
+            load_http_app=self._load_http_app,
+        )
+        await self._stack.enter_async_context(self.gateways)
+        await self.gateways.open(plans)
+        if self.gateways.kafka is not None:
+            for name in KAFKA_LISTENERS:
+                if name in plans:
+                    follow_values(
+                        self.storage.broker.values, self.gateways.listeners[name], self.compacting
+                    )
 
-    def _dependencies(self, advertised: list[Address]) -> GatewayDependencies:
-        """Return the parameters common to all gateways.
-
-        `advertised` gets the address for clients once the listener is bound.
-        """
+    def _dependencies(self, advertised: Callable[[], tuple[str, int]]) -> GatewayDependencies:
+        """Return the parameters of a gateway whose clients connect to `advertised`."""
         return {
             "broker": self.storage.broker,
             "log": self.storage.log,
             "write_metadata": self.metadata_writer.write,
-            "advertised": lambda: (advertised[0].host, advertised[0].port),
+            "advertised": advertised,
             "authorizer": self.access.authorizer,
             "authenticator": self.access.authenticator,
             "requires_login": self.settings.switch("access.authenticate"),
@@ -463,177 +434,18 @@ class Node:
             "tracer": self._tracer,
         }
 
-    async def _open_kafka(self, plans: list[ListenerPlan]) -> None:
-        advertised: list[Address] = []
-        settings = KafkaSettings(
-            auto_create_topics=self.settings.switch("topics.auto-create"),
-            accept_replication=self.settings.switch("kafka.accept-replication"),
-            fetch_sessions_max=self.settings.number("kafka.fetch-sessions"),
-            fetch_sessions_bytes_max=self.settings.number("kafka.fetch-sessions-memory"),
-            sasl_mechanisms=sasl_mechanisms(self.settings),
-            sasl_session_max_ms=self.settings.number("kafka.sasl-session"),
-            cluster_principals=cluster_principals(self.settings),
+    async def _make_authentication(self, stack: AsyncExitStack) -> Authentication:
+        """Return the authentication of TubeMQ clients; what it opens closes with `stack`."""
+        return await make_authentication(
+            self.settings, self.storage, self.metadata_writer, self.access.authenticator, stack
         )
-        self.kafka = KafkaGateway(settings=settings, **self._dependencies(advertised))
-        await self._stack.enter_async_context(self.kafka)
-        await self._open_secured(
-            self.kafka, plans, advertised, self.settings.number("frames.limit")
+
+    async def _load_http_app(self, pages: ProtocolGateway) -> Callable[[], ASGIApp]:
+        """Return what builds the application of the HTTP listeners."""
+        apps = await collect_apps(self, self.settings, self.metadata_writer, self.access, pages)
+        return partial(
+            build_http_app, self, self.settings, self.access, health=self.health, apps=apps
         )
-        values, first = self.storage.broker.values, plans[0].name
-        set_node_values(values, self.settings, settings.fetch_bytes_max)
-        set_addresses(values, self.addresses[first], lambda: advertised[0])
-        set_node(values, self.storage.meta.state, self.addresses)
-        for plan in plans:
-            follow_values(values, self.listeners[plan.name], self.compacting)
-
-    async def _open_secured(
-        self,
-        gateway: KafkaGateway | PulsarGateway,
-        plans: list[ListenerPlan],
-        advertised: list[Address],
-        frame_bytes: int,
-    ) -> None:
-        """Open the listeners of a gateway, in clear and with TLS, with and without a login."""
-        gateway.is_tls_only = all(plan.name.endswith("-ssl") for plan in plans)
-        for number, plan in enumerate(plans):
-
-            def address(number: int = number) -> tuple[str, int]:
-                return advertised[number].host, advertised[number].port
-
-            listener = ListenerSecurity(
-                plan.name,
-                address,
-                tls=has_tls(self.settings, plan.name),
-                sasl=has_sasl(self.settings, plan.name),
-                is_internal=plan.name == INTERNAL_LISTENER,
-            )
-            if listener.tls and not listener.is_internal:
-                gateway.tls_advertised = address
-            factory = ListenerFactory(gateway, listener)
-            tls = self._tls_contexts(listener) if listener.tls else None
-            advertised.append(await self._listen(plan, factory, frame_bytes, tls))
-
-    async def _open_pulsar(self, plans: list[ListenerPlan]) -> None:
-        advertised: list[Address] = []
-        self.pulsar = PulsarGateway(
-            settings=pulsar_settings(self.settings), **self._dependencies(advertised)
-        )
-        await self._stack.enter_async_context(self.pulsar)
-        await self._open_secured(self.pulsar, plans, advertised, self.pulsar.frame_bytes_max)
-
-    async def _open_tubemq(self, plans: dict[str, ListenerPlan]) -> None:
-        """Open the broker's listener first: the master sends its address to clients."""
-        advertised: list[Address] = []
-        self.tubemq = gateway = TubeGateway(
-            settings=tube_settings(self.settings),
-            authentication=await make_authentication(
-                self.settings,
-                self.storage,
-                self.metadata_writer,
-                self.access.authenticator,
-                self._stack,
-            ),
-            **self._dependencies(advertised),
-        )
-        await self._stack.enter_async_context(gateway)
-        for side in (gateway.broker_endpoint, gateway.master_endpoint):
-            for name in (side.name, f"{side.name}-ssl"):
-                if name not in plans:
-                    continue
-                tls = name.endswith("-ssl")
-                factory = ListenerFactory(side, ListenerSecurity(name, gateway.advertised, tls=tls))
-                contexts = self._tls_contexts() if tls else None
-                address = await self._listen(plans[name], factory, side.frame_bytes_max, contexts)
-                if side is gateway.broker_endpoint:
-                    advertised.append(address)
-                    if tls:
-                        gateway.tls_advertised = lambda host=address.host, port=address.port: (
-                            host,
-                            port,
-                        )
-        if not advertised:  # a standby has no broker to advertise
-            advertised += [plans[name].listens for name in TUBEMQ_LISTENERS if name in plans]
-
-    def _connection_wait_s(self, address: str) -> float:
-        """Return by how many s a connection of an address comes too early for its quota."""
-        return self.storage.broker.quotas.connection_wait_s(address, time.monotonic())
-
-    async def _listen(
-        self,
-        plan: ListenerPlan,
-        gateway: ConnectionFactory,
-        frame_bytes: int,
-        tls: TlsContexts | None,
-    ) -> Address:
-        """Open a listener; return the address that clients are given for it."""
-        settings = self.settings
-        limits = Limits(
-            frame_bytes=frame_bytes,
-            connections=settings.number("connections.limit"),
-            connections_per_address=settings.number("connections.per-address"),
-        )
-        listener = Listener(
-            gateway,
-            limits,
-            monotonic=time.monotonic,
-            memory=self.memory,
-            tls=tls,
-        )
-        listener.early_s = self._connection_wait_s
-        self.listeners[plan.name] = await self._stack.enter_async_context(listener)
-        return self._advertise(plan, await bind_listener(plan, listener.open))
-
-    def _advertise(self, plan: ListenerPlan, bound: Address) -> Address:
-        """Record the address of an open listener; return the one that clients are given."""
-        self.addresses[plan.name] = str(bound)
-        key = f"advertise.{plan.name}"
-        address = self.advertised[plan.name] = choose_advertised(
-            self.settings.text(key) if key in BY_KEY else "",
-            listens=plan.listens,
-            bound=bound,
-            machine_name=socket.gethostname,
-        )
-        return address
-
-    def _tls_contexts(self, listener: ListenerSecurity | None = None) -> TlsContexts:
-        """Return the certificate that all listeners with TLS have; StartError.
-
-        At the internal one without SASL clients have to show theirs, whatever the others require.
-        """
-        if listener is not None and listener.is_internal and not listener.sasl:
-            return make_tls(self.settings, self.memory.iterations, "required")
-        if self.tls is None:
-            self.tls = make_tls(self.settings, self.memory.iterations)
-        return self.tls
-
-    async def _open_http(self, plans: list[ListenerPlan]) -> None:
-        from trilogue.gateway.http.connection_limits import HttpLimits
-        from trilogue.gateway.http.listener import HttpListener
-
-        settings, metadata = self.settings, self.metadata_writer
-        pages = ProtocolGateway(**self._dependencies([]))
-        apps = await collect_apps(self, settings, metadata, self.access, pages)
-        app = partial(build_http_app, self, settings, self.access, health=self.health, apps=apps)
-        most = min(HTTP_CONNECTIONS_MAX, settings.number("connections.limit"))
-        sockets = min(WEBSOCKETS_MAX, settings.number("connections.limit"))
-        limits = HttpLimits(
-            connections=most,
-            connections_per_address=most // 2,
-            websockets=sockets,
-            websockets_per_address=sockets // 2,
-        )
-        http = HttpListener(app, limits, self.memory)
-        self._stack.push_async_callback(http.close)
-
-        for plan in plans:
-            tls = self._tls_contexts() if plan.name == "https" else None
-
-            async def bind(host: str, port: int, tls: TlsContexts | None = tls) -> tuple[str, int]:
-                return http.bind(host, port, tls)
-
-            self._advertise(plan, await bind_listener(plan, bind))
-        http.serve()
-        self.http = http
 
     def health(self) -> Health:
         """Return the state of this node, for /healthz, /livez and /readyz."""
@@ -668,7 +480,7 @@ class Node:
 
         if self._maintaining is not None:
             self._maintaining.cancel()  # what a running merge wrote is an orphan
-        drains = (listener.drain(limit_s) for listener in self.listeners.values())
+        drains = (listener.drain(limit_s) for listener in self.gateways.listeners.values())
         await within(asyncio.gather(*drains), LISTENER_DRAIN_SHARE)
         await within(finish_decisions(self.storage.broker))
         await within(self.metadata_writer.finish())

@@ -168,18 +168,18 @@ async def _serve(
     node = await _start_node(settings, place, signals.stop)
     if node is None:
         return 0
-    for listener, address in node.addresses.items():
+    for listener, address in node.gateways.addresses.items():
         write_line(f"{listener:13} {address}")
     if supervision is not None:
         loop.add_signal_handler(
             signal.SIGUSR1, lambda: node.add_work(_flush(node, supervision.report_flushed))
         )
-        supervision.report_ready(node.addresses)
+        supervision.report_ready(node.gateways.addresses)
         node.add_work(supervision.beat())
     serving: Node | None = node
     presence = _hold_presence(node)
     try:
-        with ready_file(settings.text("ready-file"), node.addresses):
+        with ready_file(settings.text("ready-file"), node.gateways.addresses):
             while serving is not None:
                 sys.setswitchinterval(SWITCH_INTERVAL_S)
                 await _wait_for_end(serving, signals, read_settings)
@@ -242,7 +242,7 @@ async def _start_again(node: Node, place: NodePlace | None, signals: Signals) ->
 
     began = time.monotonic()
     again = place_again(node.place, node.storage)
-    settings = settings_again(node.settings, node.addresses)
+    settings = settings_again(node.settings, node.gateways.addresses)
     if node.storage.shared is not None:
         node.storage.shared.keeps_lease = True
     await _end_node(node, signals)

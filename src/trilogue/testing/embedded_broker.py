@@ -92,7 +92,7 @@ class EmbeddedBroker:
     def http(self) -> str:
         """The URL of Pulsar's REST API, TubeMQ's web API, the schema registry and /metrics."""
         node = self._running()
-        return f"http://{node.addresses['http']}"
+        return f"http://{node.gateways.addresses['http']}"
 
     def _address(self, listener: str) -> str:
         host, port = self._addresses[listener]
@@ -276,7 +276,7 @@ class EmbeddedBroker:
         await node.start()
         self._node = node
         for name, proxy in self._proxies.items():
-            host, _, port = node.addresses[name].rpartition(":")
+            host, _, port = node.gateways.addresses[name].rpartition(":")
             proxy.connect_to((host, int(port)))
 
     async def _stop_node(self, *, drain: bool) -> None:

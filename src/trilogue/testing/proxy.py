@@ -18,7 +18,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from trilogue.gateway.socket_acceptor import SocketAcceptor
+from trilogue.gateway.socket_acceptor import ConnectionTasks, SocketAcceptor
 from trilogue.testing.faults import Action, Fault, FaultTable, Request
 
 log = logging.getLogger(__name__)
@@ -58,12 +58,13 @@ class ListenerProxy:
         self._harm_broker = harm_broker
         self._target: tuple[str, int] | None = None
         self._acceptor: SocketAcceptor
+        self._connections = ConnectionTasks(self._serve)
 
     def open(self) -> tuple[str, int]:
         """Listen on a free port of this machine; return host and port."""
         listening = socket.create_server(("127.0.0.1", 0))
         listening.setblocking(False)
-        self._acceptor = SocketAcceptor("proxy", listening, self._serve)
+        self._acceptor = SocketAcceptor("proxy", listening, self._connections.begin)
         host, port = listening.getsockname()
         return str(host), int(port)
 
@@ -73,12 +74,13 @@ class ListenerProxy:
 
     def cut_connections(self) -> None:
         """Close all connections."""
-        self._acceptor.cancel()
+        self._connections.cancel()
 
     async def close(self) -> None:
         """Close everything."""
-        self._acceptor.cancel()
-        await self._acceptor.close()
+        self._acceptor.close()
+        self._connections.cancel()
+        await self._connections.wait()
 
     async def _serve(self, accepted: socket.socket, _address: str) -> None:
         reader, writer = await asyncio.open_connection(sock=accepted)

@@ -177,7 +177,7 @@ class InProcess:
     def __enter__(self) -> Self:
         self.thread.start()
         self.run(self.node.start())
-        self.address = str(self.node.addresses["kafka"])
+        self.address = str(self.node.gateways.addresses["kafka"])
         return self
 
     def __exit__(self, *_problem: object) -> None:
@@ -188,8 +188,8 @@ class InProcess:
 
     @property
     def sessions(self) -> FetchSessionCache:
-        assert self.node.kafka is not None
-        return self.node.kafka.fetch_sessions
+        assert self.node.gateways.kafka is not None
+        return self.node.gateways.kafka.fetch_sessions
 
     def forget_sessions(self) -> None:
         async def forget() -> None:

@@ -147,7 +147,7 @@ def test_a_deleted_user_is_out_within_a_second(node: LiveNode, driver: Process):
     client = log_in(node, driver)
     producer = client.producer(topic)
     producer.sent(Out(topic, b"one"))
-    gateway = node.node.tubemq
+    gateway = node.node.gateways.tubemq
     assert gateway is not None
     endpoints = (gateway.master_endpoint, gateway.broker_endpoint)
     before = [connection for each in endpoints for connection in each.connections]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from trilogue.gateway.http.connection_limits import BACKLOG, HttpLimits
 from trilogue.gateway.memory_budget import ConnectionMemory
-from trilogue.gateway.socket_acceptor import SocketAcceptor
+from trilogue.gateway.socket_acceptor import ConnectionTasks, SocketAcceptor
 from trilogue.gateway.telemetry.request_latency import RequestLatencies
 from trilogue.gateway.tls import HANDSHAKE_S, TlsContexts, log_failed_handshake
 
@@ -49,7 +49,8 @@ class HttpListener:
         self._sockets: list[socket.socket] = []
         self._tls_sockets: dict[socket.socket, TlsContexts] = {}
         self._acceptors: list[SocketAcceptor] = []
-        self._tls_acceptors: list[SocketAcceptor] = []
+        self._building = ConnectionTasks(self._connect)
+        self._handshakes: list[ConnectionTasks] = []
         self._server: HttpServer | None = None
         self._starting: asyncio.Task[None] | None = None
         self._running: asyncio.Task[None] | None = None
@@ -99,10 +100,13 @@ class HttpListener:
             self._stop_watching()
         else:
             await self._starting
-        for acceptor in self._tls_acceptors:
-            acceptor.cancel()  # handshakes; other connections are complete in an iteration or two
-        for acceptor in (*self._acceptors, *self._tls_acceptors):
-            await acceptor.close()
+        for acceptor in self._acceptors:
+            acceptor.close()
+        for handshakes in self._handshakes:
+            handshakes.cancel()
+        # What is not cancelled is complete in an iteration or two.
+        for tasks in (self._building, *self._handshakes):
+            await tasks.wait()
         if self._server is not None and self._running is not None:
             self._server.stop()
             await self._running
@@ -134,13 +138,12 @@ class HttpListener:
             return
         self._running = asyncio.create_task(server.serve([]))
         await server.is_ready.wait()
-        self._acceptors += [
-            SocketAcceptor("http", listening, self._connect) for listening in self._sockets
-        ]
-        self._tls_acceptors += [
-            SocketAcceptor("https", listening, partial(self._shake_hands, tls))
-            for listening, tls in self._tls_sockets.items()
-        ]
+        for listening in self._sockets:
+            self._acceptors.append(SocketAcceptor("http", listening, self._building.begin))
+        for listening, tls in self._tls_sockets.items():
+            handshakes = ConnectionTasks(partial(self._shake_hands, tls))
+            self._handshakes.append(handshakes)
+            self._acceptors.append(SocketAcceptor("https", listening, handshakes.begin))
 
     async def _connect(self, accepted: socket.socket, _address: str) -> None:
         assert self._server is not None

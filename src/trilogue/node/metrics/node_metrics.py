@@ -79,40 +79,43 @@ class NodeMetrics:
         node = self._node
         open_now: list[tuple[Labels, float]] = []
         refused: list[tuple[Labels, float]] = []
-        for name, listener in node.listeners.items():
+        for name, listener in node.gateways.listeners.items():
             open_now.append(({"door": name}, listener.connections))
             refused.append(({"door": name}, listener.refused))
-        if node.http is not None:
-            open_now.append(({"door": "http"}, node.http.connections))
+        if node.gateways.http is not None:
+            open_now.append(({"door": "http"}, node.gateways.http.connections))
         yield Metric(f"{PREFIX}connections", "gauge", "Open connections.", open_now)
         yield Metric(
             f"{PREFIX}connections_refused_total", "counter", "Connections over a limit.", refused
         )
         requests: list[tuple[Labels, float]] = []
-        if node.kafka is not None:
+        if node.gateways.kafka is not None:
             names = {row.key: row.name for row in apis.TABLE}
             requests += [
                 ({"door": "kafka", "api": names[key]}, count)
-                for key, count in sorted(node.kafka.requests.items())
+                for key, count in sorted(node.gateways.kafka.requests.items())
             ]
-        if node.pulsar is not None:
+        if node.gateways.pulsar is not None:
             requests += [
                 ({"door": "pulsar", "api": BY_TYPE[kind].name}, count)
-                for kind, count in sorted(node.pulsar.commands.items())
+                for kind, count in sorted(node.gateways.pulsar.commands.items())
             ]
-        if node.tubemq is not None:
+        if node.gateways.tubemq is not None:
             requests += [
                 ({"door": side.name, "api": side.specs[number].method.name}, count)
-                for side in (node.tubemq.master_endpoint, node.tubemq.broker_endpoint)
+                for side in (
+                    node.gateways.tubemq.master_endpoint,
+                    node.gateways.tubemq.broker_endpoint,
+                )
                 for number, count in sorted(side.requests.items())
             ]
         yield Metric(f"{PREFIX}requests_total", "counter", "Requests taken.", requests)
-        if node.kafka is not None:
-            yield from self._kafka(node.kafka)
-        if node.pulsar is not None:
-            yield from self._pulsar(node.pulsar)
-        if node.tubemq is not None:
-            yield from self._tubemq(node.tubemq)
+        if node.gateways.kafka is not None:
+            yield from self._kafka(node.gateways.kafka)
+        if node.gateways.pulsar is not None:
+            yield from self._pulsar(node.gateways.pulsar)
+        if node.gateways.tubemq is not None:
+            yield from self._tubemq(node.gateways.tubemq)
 
     def _memory(self) -> Iterator[Metric]:
         memory = self._node.memory

@@ -23,13 +23,11 @@ from trilogue.node.settings.table import Settings, SettingsError
 from trilogue.node.storage import broker_settings
 
 if TYPE_CHECKING:
-    from trilogue.gateway.kafka.connection import KafkaGateway
-    from trilogue.gateway.listener import Listener
     from trilogue.gateway.memory_budget import ConnectionMemory
-    from trilogue.gateway.tls import TlsContexts
     from trilogue.node.background.flush import Flusher
     from trilogue.node.background.maintenance import Maintenance
     from trilogue.node.background.retention import Retention
+    from trilogue.node.gateways import Gateways
     from trilogue.node.storage import Storage
 
 log = logging.getLogger(__name__)
@@ -43,13 +41,11 @@ class LiveNode(Protocol):
     settings: Settings
     storage: Storage
     memory: ConnectionMemory
-    listeners: dict[str, Listener]
     flusher: Flusher
     retention: Retention
     maintenance: Maintenance
     compacting: CompactionPlanner
-    kafka: KafkaGateway | None
-    tls: TlsContexts | None
+    gateways: Gateways
 
 
 async def reload_settings(node: LiveNode, read: Callable[[], Settings]) -> None:
@@ -63,8 +59,8 @@ async def reload_settings(node: LiveNode, read: Callable[[], Settings]) -> None:
     node.settings = settings
     if applied:
         _show_values(node)
-    if node.tls is not None:
-        node.tls.reload()
+    if node.gateways.tls is not None:
+        node.gateways.tls.reload()
     log_reload(applied, list_fixed(settings, wanted))
 
 
@@ -118,7 +114,7 @@ def _received_memory(node: LiveNode, settings: Settings) -> None:
 
 def _connections(node: LiveNode, settings: Settings) -> None:
     """Set the limits of all listeners; those of Kafka obey overrides, which come afterwards."""
-    for listener in node.listeners.values():
+    for listener in node.gateways.listeners.values():
         listener.limit_connections(
             settings.number("connections.limit"), settings.number("connections.per-address")
         )
@@ -164,8 +160,8 @@ def _show_values(node: LiveNode) -> None:
     values = node.storage.broker.values
     live = broker_settings(node.settings).live_values(node.storage.meta.state.node_id)
     values.live.update(live)
-    if node.kafka is not None:
-        set_node_values(values, node.settings, node.kafka.settings.fetch_bytes_max)
+    if node.gateways.kafka is not None:
+        set_node_values(values, node.settings, node.gateways.kafka.settings.fetch_bytes_max)
     values.refresh()
 
 
