@@ -14,7 +14,7 @@ from trilogue.broker.errors import BrokerError, NotCoordinator, NotOwner, Unknow
 from trilogue.broker.facts import CursorMove, Protocol
 from trilogue.broker.groups.classic.members import JoinRequest
 from trilogue.broker.names import parse_kafka
-from trilogue.broker.topics.creation import PARTITIONS_PER_STEP
+from trilogue.broker.topics.placement import PARTITIONS_PER_STEP
 from trilogue.broker.transactions.coordinator import ProducerIdentity
 from trilogue.meta.memory import MemoryMeta
 from trilogue.meta.operations import AssignSlots, PutPartitionState

@@ -88,13 +88,14 @@ from trilogue.broker.settings.broker_values import (
 )
 from trilogue.broker.topics import default_policies
 from trilogue.broker.topics.cluster import Cluster, TopicEvent
-from trilogue.broker.topics.creation import PARTITIONS_PER_STEP, PartitionLogs
 from trilogue.broker.topics.namespaces import NAMESPACE_KEY, TENANT_KEY, Namespaces
+from trilogue.broker.topics.placement import PARTITIONS_PER_STEP, PartitionLogs
 from trilogue.broker.topics.policies import Policies
 from trilogue.broker.topics.topic import Topic
 from trilogue.broker.transactions.batch_commits import BatchCommits
 from trilogue.broker.transactions.branch_acks import BranchAcks
 from trilogue.broker.transactions.branches import Branches
+from trilogue.broker.transactions.completion import TransactionCompletion
 from trilogue.broker.transactions.coordinator import ProducerIdentity, TransactionCoordinator
 from trilogue.broker.transactions.participant import NodeRequestHandler, TransactionParticipant
 from trilogue.broker.transactions.pending_offsets import PendingOffsets
@@ -210,16 +211,23 @@ class Broker:
             commit_acks=self._commit_acks,
             now_ms=self._now_ms,
         )
-        self.transactions = TransactionCoordinator(
+        completion = TransactionCompletion(
+            table,
             find_partition=cluster.find_partition,
-            allocate_producer_id=self._allocate_producer_id,
             commit_offsets=self._commit_in_transaction,
             commit_acks=self._commit_acks,
             timers=timers,
             now_ms=self._now_ms,
             branches=self.branches,
             participant=self.participant,
+        )
+        self.transactions = TransactionCoordinator(
+            allocate_producer_id=self._allocate_producer_id,
+            now_ms=self._now_ms,
+            branches=self.branches,
+            participant=self.participant,
             table=table,
+            completion=completion,
             limits=limits,
         )
         self.batch_commits = BatchCommits(self.transactions, self._now_ms)

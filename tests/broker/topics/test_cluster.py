@@ -23,7 +23,7 @@ from trilogue.broker.metadata_change import MetadataChange
 from trilogue.broker.names import TopicName, parse_kafka
 from trilogue.broker.producers.idempotence import Producers
 from trilogue.broker.topics.cluster import Cluster, ClusterLimits, TopicEvent
-from trilogue.broker.topics.creation import PARTITIONS_PER_STEP
+from trilogue.broker.topics.placement import PARTITIONS_PER_STEP
 from trilogue.broker.topics.topic import Topic
 from trilogue.log import errors as log_errors
 from trilogue.meta.errors import PreconditionFailed

@@ -38,20 +38,16 @@ from trilogue.broker.settings.topic_settings import (
     check_settings,
     resolve_settings,
 )
-from trilogue.broker.topics.creation import (
-    PARTITIONS_PER_STEP,
-    PartitionLogs,
-    check_assignment,
-    check_nodes,
-    open_partitions,
-)
+from trilogue.broker.topics.creation import check_assignment, check_nodes
 from trilogue.broker.topics.ownership import Ownership
 from trilogue.broker.topics.partition import Partition
+from trilogue.broker.topics.placement import (
+    PARTITIONS_PER_STEP,
+    PartitionLogs,
+    PartitionPlacement,
+)
 from trilogue.broker.topics.policies import DEFAULT_POLICIES, Policies, terminated_partitions
-from trilogue.broker.topics.remote_partition import RemotePartition
 from trilogue.broker.topics.topic import INTERNAL_PARTITIONS, Topic
-from trilogue.log.partition_log import PartitionLog
-from trilogue.log.segments.manifest import PartitionRange
 from trilogue.meta.operations import (
     DeleteTopic,
     Op,
@@ -130,16 +126,14 @@ class Cluster:
         self._allocate = allocate
         self.new_topic_id = new_topic_id  # returns 16 random bytes
         self._now_ms = now_ms
-        self._producers = producers
         self._forget = forget
-        self._logs: PartitionLogs | None = None
+        self._placement = PartitionPlacement(state, self.ownership, producers)
         self._rows = list(state.topics.values())
         self._partitions: dict[int, Partition | None] = {
             each: None for row in self._rows for each in row.partitions
         }
         self._topics: dict[TopicName, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
-        self._leaving: dict[int, Partition] = {}  # released, not yet another node's
         # Called with the ids of partitions: when they are closed, and when another node has them.
         self.close_listeners: list[Callable[[Sequence[int]], object]] = []
         self.release_listeners: list[Callable[[Sequence[int]], object]] = []
@@ -154,10 +148,11 @@ class Cluster:
 
     def attach(self, logs: PartitionLogs) -> None:
         """Attach the recovered log; from here on there are topics."""
-        self._logs = logs
+        self._placement.logs = logs
         for row in self._rows:
             parts: list[Partition] = []
-            for _ in self._open(parts, row, row.partitions, logs.partition):
+            settings = self._resolve(row.settings)
+            for _ in self._placement.open(parts, row.partitions, settings, logs.partition):
                 pass
             self._add(row, parts)
         self._rows.clear()
@@ -210,7 +205,7 @@ class Cluster:
 
     def durable_end(self, partition_id: int) -> int:
         """Return the end of what is durable in a partition; 0 where there is no log (yet)."""
-        partition = self._leaving.get(partition_id) or self._partitions.get(partition_id)
+        partition = self._placement.leaving.get(partition_id) or self._partitions.get(partition_id)
         return 0 if partition is None or partition.is_remote else partition.log.high_watermark
 
     @property
@@ -329,7 +324,7 @@ class Cluster:
             lambda: self._create(made[0], parts),
             on_conflict=TopicExists("the name is taken"),
             partition_ids=topic.partition_count,
-            prepare=lambda: self._make(parts, made[0]),
+            prepare=lambda: self._open_new(parts, made[0]),
         )
         self._creating[name] = change
         self._pending_partitions += topic.partition_count
@@ -433,7 +428,7 @@ class Cluster:
             lambda: self._add_partitions(topic, made[0], parts),
             on_conflict=UnknownTopic("the topic was changed or deleted meanwhile"),
             partition_ids=more,
-            prepare=lambda: self._make(parts, made[0], more),
+            prepare=lambda: self._open_new(parts, made[0], more),
         )
         self._altering[name] = change
         self._pending_partitions += more
@@ -455,7 +450,7 @@ class Cluster:
         parts: list[Partition] = []
         before = 0 if topic is None else len(topic.partitions)
         if before < len(row.partitions):
-            yield from self._make(parts, row, len(row.partitions) - before)
+            yield from self._open_new(parts, row, len(row.partitions) - before)
         if topic is None:
             self._create(row, parts)
         elif parts:
@@ -480,21 +475,20 @@ class Cluster:
 
     def end_release(self) -> list[int]:
         """Return the ids of partitions that another node has now; `drop_log` must follow."""
-        released, self._leaving = list(self._leaving), {}
+        released = self._placement.end_release()
         for listener in self.release_listeners:
             listener(released)
         return released
 
     def drop_log(self, partition_id: int) -> None:
         """Drop the log of a released partition, and call who waits for more in it."""
-        assert self._logs is not None, "no log yet"
-        self._logs.drop_partition(partition_id)
+        self._placement.drop_log(partition_id)
 
     def _follow_owners(self) -> list[int]:
         """Open and close partitions as this node serves their slots; return the ids of those."""
         changed: list[int] = []
         for topic in list(self._topics.values()):
-            parts = self._place_partitions(topic.partitions)
+            parts = self._placement.place(topic.partitions)
             pairs = zip(topic.partitions, parts, strict=True)
             came = [new.partition_id for old, new in pairs if new is not old]
             if not came:
@@ -506,30 +500,6 @@ class Cluster:
             self._apply_policies(grown)
         self.generation += 1
         return changed
-
-    def _place_partitions(self, parts: Sequence[Partition]) -> Sequence[Partition]:
-        """Return partitions: those that this node serves by now with a log, others remote."""
-        owns = self.ownership.owns_partition
-        return [
-            each
-            if each.is_remote is not owns(each.partition_id)
-            else (self._adopt(each) if each.is_remote else self._release(each))
-            for each in parts
-        ]
-
-    def _release(self, part: Partition) -> Partition:
-        remote = RemotePartition(part.partition_id, self.ownership, part.producers, part.settings)
-        part.move_away(remote.refusal)
-        self._leaving[part.partition_id] = part
-        return remote
-
-    def _adopt(self, part: Partition) -> Partition:
-        assert self._logs is not None, "no log yet"
-        partition_id = part.partition_id
-        known = self._meta.partition_range(partition_id) or PartitionRange(0, 0, 0)
-        epoch = self.ownership.partition_epoch(partition_id)
-        log_ = self._logs.adopt_partition(partition_id, epoch, known)
-        return Partition(log_, self._producers.partition(partition_id), part.settings)
 
     # -- inside
 
@@ -574,32 +544,10 @@ class Cluster:
             topic_id = self.new_topic_id()
         return topic_id
 
-    def _make(self, parts: list[Partition], row: TopicRow, more: int = 0) -> Iterator[None]:
-        assert self._logs is not None, "no log yet"
-        logs, epoch = self._logs, self.ownership.partition_epoch
-        return self._open(
-            parts,
-            row,
-            row.partitions[-more:],
-            lambda each: logs.create_partition(each, epoch(each)),
-        )
-
-    def _open(
-        self,
-        parts: list[Partition],
-        row: TopicRow,
-        partition_ids: Sequence[int],
-        open_log: Callable[[int], PartitionLog],
-    ) -> Iterator[None]:
-        """Append partitions with these ids to `parts`, in steps; those of this node have a log."""
-        return open_partitions(
-            parts,
-            partition_ids,
-            ownership=self.ownership,
-            open_log=open_log,
-            producers=self._producers,
-            settings=self._resolve(row.settings),
-        )
+    def _open_new(self, parts: list[Partition], row: TopicRow, more: int = 0) -> Iterator[None]:
+        """Append the last `more` partitions of a row, or all, to `parts`, in steps."""
+        settings = self._resolve(row.settings)
+        return self._placement.open(parts, row.partitions[-more:], settings)
 
     def _create(self, row: TopicRow, parts: Sequence[Partition]) -> Topic:
         topic = self._add(row, parts)
@@ -629,7 +577,7 @@ class Cluster:
         return topic
 
     def _add_partitions(self, topic: Topic, row: TopicRow, parts: Sequence[Partition]) -> Topic:
-        parts = self._place_partitions(parts)
+        parts = self._placement.place(parts)
         self._partitions.update((each.partition_id, each) for each in parts)
         before = self._present(topic).partitions
         return self._replace(Topic(row, topic.name, (*before, *parts)))
@@ -657,7 +605,7 @@ class Cluster:
     def _add(self, row: TopicRow, parts: Sequence[Partition]) -> Topic:
         settings = self._resolve(row.settings)
         name = TopicName(row.tenant, row.namespace, row.name)
-        parts = self._place_partitions(parts)  # slots may have come or gone since they were made
+        parts = self._placement.place(parts)  # slots may have come or gone since they were made
         topic = Topic(row, name, tuple(parts))
         if parts[0].settings != settings:  # defaults were changed meanwhile
             for partition in parts:
@@ -678,7 +626,6 @@ class Cluster:
 
     def _clean_up(self, topic: Topic) -> Iterator[None]:
         """Release what belonged to a deleted topic; another may have its name by now."""
-        assert self._logs is not None, "no log yet"
         for list_steps in self.removal_steps:
             yield from list_steps(topic)
         forgetting = self._forget(topic.row.partitions)
@@ -686,8 +633,8 @@ class Cluster:
         self._notify(TopicEvent.DELETED, topic)
         yield from forgetting
         for count, partition_id in enumerate(topic.row.partitions, 1):
-            if partition_id not in self._leaving:
-                self._logs.drop_partition(partition_id)
+            if partition_id not in self._placement.leaving:
+                self._placement.drop_log(partition_id)
             if count % PARTITIONS_PER_STEP == 0:
                 yield
 

@@ -2,19 +2,13 @@
 
     EMPTY ──add──► ONGOING ──end──► PREPARE_COMMIT / PREPARE_ABORT ──► COMPLETE_... ──add──► ONGOING
 
-The end of a transaction is written without a pause: the decision (PREPARE), a marker in each of its
-partitions, the positions of its groups, the completion. All of it is in the window that fills, so
-it is one frame of the journal as long as it fits; if it does not, and the process ends in between,
-the next start finds the decision and writes the rest. Markers may be written twice: one that finds
-no open transaction has no effect.
+The decision to commit or abort (PREPARE) is made here; what follows it is written by
+completion.py: markers, positions, the completion.
 
 A producer is fenced by its epoch. Clients of transaction version 2 (KIP-890) get a higher epoch
 with each end, and add partitions by producing; markers then have the higher epoch, so that a late
 message or a late end of an earlier transaction is refused. When the epochs are used up the id gets
 another producer id.
-
-What other nodes have of a transaction ends before it completes, when the decision is durable
-(branches.py).
 
 The coordinator decides at once. What it writes is durable at the journal's next commit: the caller
 waits for that, or for the promise that it gets. Source: KIP-98, KIP-360, KIP-588, KIP-890.
@@ -24,13 +18,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from typing import NamedTuple
 
 from trilogue.broker.cursors.cursor_facts import NOTHING_BELOW
 from trilogue.broker.cursors.position import Position
 from trilogue.broker.errors import (
-    BrokerError,
     ConcurrentTransactions,
     InvalidRequest,
     InvalidTransactionState,
@@ -39,7 +31,6 @@ from trilogue.broker.errors import (
     StorageFailed,
     TooManyTransactions,
     UnknownProducerMapping,
-    convert_log_error,
 )
 from trilogue.broker.facts import (
     CursorMove,
@@ -48,13 +39,15 @@ from trilogue.broker.facts import (
     FactKind,
 )
 from trilogue.broker.facts import Protocol as Door
-from trilogue.broker.groups.classic.members import Timers
 from trilogue.broker.promise import Promise
 from trilogue.broker.transactions.branches import Branches
+from trilogue.broker.transactions.completion import EPOCH_MAX, TransactionCompletion, find_marker
 from trilogue.broker.transactions.node_requests import Part, SubscriptionPart
 from trilogue.broker.transactions.records import (
+    COMPLETE,
     NO_EPOCH,
     NO_PRODUCER,
+    PREPARED,
     DeferredAck,
     TransactionRow,
     TransactionState,
@@ -66,25 +59,18 @@ from trilogue.broker.transactions.records import (
 )
 from trilogue.broker.transactions.transaction import (
     Contained,
-    MarkedPartition,
     Transaction,
     TransactionLimits,
     TransactionParts,
 )
 from trilogue.broker.transactions.transaction_table import NO_CONTENT, TransactionTable
-from trilogue.entry.control import Outcome, build_marker
-from trilogue.log.errors import LogError
 
 log = logging.getLogger(__name__)
 
-EPOCH_MAX = 32_766  # the last one that a producer gets; the marker of its end may have one more
 NAME_BYTES_MAX = 1_024
 PULSAR_PREFIX = "__pulsar_txn_"
-RETRY_S = 0.5
 PARTS_A_STEP = 500  # of transactions that time out: some milliseconds
 EMPTY, ONGOING = TransactionState.EMPTY, TransactionState.ONGOING
-PREPARED = {True: TransactionState.PREPARE_COMMIT, False: TransactionState.PREPARE_ABORT}
-COMPLETE = {True: TransactionState.COMPLETE_COMMIT, False: TransactionState.COMPLETE_ABORT}
 
 
 class ProducerIdentity(NamedTuple):
@@ -100,26 +86,19 @@ class TransactionCoordinator:
     def __init__(
         self,
         *,
-        find_partition: Callable[[int], MarkedPartition | None],
         allocate_producer_id: Callable[[], int],
-        commit_offsets: Callable[[str, Sequence[CursorMove]], object],
-        commit_acks: Callable[[Sequence[DeferredAck]], object],
-        timers: Timers,
         now_ms: Callable[[], int],
         branches: Branches,
         participant: TransactionParts,
-        table: TransactionTable | None = None,
+        table: TransactionTable,
+        completion: TransactionCompletion,
         limits: TransactionLimits | None = None,
     ) -> None:
         self.limits = limits or TransactionLimits()
         self.commits = self.aborts = self.timeouts = 0
-        self.table = TransactionTable() if table is None else table
-        self.on_end: Callable[[TransactionRow], object] = lambda _row: None
-        self._find_partition = find_partition
+        self.table = table
+        self.completion = completion
         self._allocate_producer_id = allocate_producer_id
-        self._commit_offsets = commit_offsets
-        self._commit_acks = commit_acks
-        self._timers = timers
         self._now_ms = now_ms
         self._branches = branches
         self._participant = participant
@@ -138,7 +117,7 @@ class TransactionCoordinator:
         for transaction in transactions:
             if transaction.state.is_ending:
                 transaction.ending = Promise()
-                self._finish(transaction, self._marker_of(transaction))
+                self.completion.write_outcome(transaction, find_marker(transaction.row))
             elif transaction.state is ONGOING and self._branches.have_left(transaction.contained):
                 self._abort(transaction)
 
@@ -404,7 +383,7 @@ class TransactionCoordinator:
         commit = prepared.state is PREPARED[True]
         self.commits += commit
         self.aborts += not commit
-        self._finish(transaction, marker)
+        self.completion.write_outcome(transaction, marker)
         promise: Promise[ProducerIdentity] = Promise()
 
         def settled(ended: Promise[None]) -> None:
@@ -576,102 +555,6 @@ class TransactionCoordinator:
         # Without the content: earlier facts have it, and it may be too large for one.
         self.table.add_fact(FactKind.TRANSACTION_SAVED, encode_saved(prepared, NO_CONTENT))
         return self.carry_out(transaction, prepared, (row.producer_id, marker_epoch))
-
-    def _finish(self, transaction: Transaction, marker: tuple[int, int]) -> None:
-        """Write what follows the decision; first on other nodes, when it is durable."""
-        if not self._branches.exist(transaction.contained):
-            self._complete(transaction, marker)
-            return
-
-        def decided(problem: BaseException | None) -> None:
-            if problem is not None:
-                self._settle(transaction, StorageFailed(str(problem)))
-                return
-            row = transaction.row
-            commit = row.state is PREPARED[True]
-            name, contained = row.transactional_id, transaction.contained
-            ended = self._branches.end(name, contained, marker, commit=commit)
-            ended.then(lambda _: self._complete(transaction, marker))
-
-        self.table.on_commit(decided)
-
-    def _complete(self, transaction: Transaction, marker: tuple[int, int]) -> None:
-        """Write markers, positions and the completion; try again later what the log refuses."""
-        row = transaction.row
-        commit = row.state is PREPARED[True]
-        try:
-            self._write_markers(transaction, commit, marker)
-            for group in transaction.contained.groups:
-                self._participant.end_pending(group, marker[0], commit=commit)
-            acks = transaction.contained.acks.merge()
-            for ack in acks:
-                name = row.transactional_id
-                self._participant.end_acks(name, ack.subscription, commit=commit)
-            if commit:
-                for group, positions in transaction.contained.positions().items():
-                    if self._branches.group_owner(group) is None:
-                        self._commit_offsets(group, tuple(positions.values()))
-                self._commit_acks([ack for ack in acks if self._branches.has_acks(ack)])
-            complete = row._replace(
-                state=COMPLETE[commit], started_ms=-1, changed_ms=self._now_ms()
-            )
-            payload = encode_saved(complete, NO_CONTENT)
-            self.table.add_fact(FactKind.TRANSACTION_SAVED, payload)
-        except StorageFailed as error:
-            self._settle(transaction, error)
-            return
-        except BrokerError as error:
-            log.warning(
-                "transaction.end_waits",
-                extra={"transactional_id": row.transactional_id, "reason": str(error)},
-            )
-            self._timers.call_later(RETRY_S, partial(self._complete, transaction, marker))
-            return
-        self.table.leave_groups(row.transactional_id)
-        transaction.row = complete
-        self.table.clear(transaction)
-        self.table.save_when_durable(transaction, partial(self._settle, transaction))
-
-    def _write_markers(
-        self, transaction: Transaction, commit: bool, marker: tuple[int, int]
-    ) -> None:
-        producer_id, epoch = marker
-        now_ms = self._now_ms()
-        entry = build_marker(
-            Outcome.COMMIT if commit else Outcome.ABORT,
-            producer_id=producer_id,
-            producer_epoch=epoch,
-            coordinator_epoch=self._branches.coordinator_epoch,
-            timestamp_ms=now_ms,
-        )
-        try:
-            for partition_id in transaction.contained.partitions:
-                partition = self._find_partition(partition_id)
-                if partition is not None and not partition.deleted:
-                    partition.append_marker(entry, now_ms)
-        except LogError as error:
-            raise convert_log_error(error) from error
-
-    def _marker_of(self, transaction: Transaction) -> tuple[int, int]:
-        """Return the producer id and epoch for the markers of an end that was decided before."""
-        row = transaction.row
-        if row.former_producer_id != NO_PRODUCER:
-            return row.former_producer_id, EPOCH_MAX + 1
-        return row.producer_id, row.epoch
-
-    def _settle(self, transaction: Transaction, problem: BaseException | None = None) -> None:
-        ending, transaction.ending = transaction.ending, None
-        if ending is None:
-            return
-        if problem is None:
-            row = transaction.row
-            self.table.pending_acks.release(
-                row.transactional_id, committed=row.state is COMPLETE[True]
-            )
-            ending.set_result(None)
-            self.on_end(row)
-        else:
-            ending.set_error(problem)
 
     def _save_identity(
         self, transaction: Transaction, row: TransactionRow, *, unchanged: bool = False

@@ -38,7 +38,6 @@ from trilogue.broker.errors import (
 from trilogue.broker.promise import Promise
 from trilogue.broker.topics.ownership import Ownership
 from trilogue.broker.transactions.coordinator import (
-    COMPLETE,
     PULSAR_PREFIX,
     ProducerIdentity,
     TransactionCoordinator,
@@ -50,7 +49,12 @@ from trilogue.broker.transactions.node_requests import (
     TransactionName,
 )
 from trilogue.broker.transactions.participant import TransactionParticipant
-from trilogue.broker.transactions.records import DeferredAck, TransactionRow, TransactionState
+from trilogue.broker.transactions.records import (
+    COMPLETE,
+    DeferredAck,
+    TransactionRow,
+    TransactionState,
+)
 from trilogue.broker.transactions.transaction import Transaction, TransactionLimits
 
 log = logging.getLogger(__name__)
@@ -100,7 +104,7 @@ class PulsarTransactions:
         self._open = 0
         self._spares: dict[int, deque[int]] = {}  # producer ids, by slot
         self._ended: deque[str] = deque()  # ids whose transaction has ended, oldest first
-        coordinator.on_end = self._on_end
+        coordinator.completion.on_end = self._on_end
 
     def attach(self) -> None:
         """Count what a recovered coordinator has; it begins to serve after this."""
