@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from trilogue.broker.errors import InvalidSetting
 from trilogue.broker.quotas.topic_rates import (
     ROOM_MAX,
     PartitionRates,
@@ -16,6 +15,11 @@ from trilogue.broker.quotas.topic_rates import (
 from trilogue.broker.topics.policies import PolicyLevel, check_policy, resolve_policies
 
 NOW_S = 1_000.0
+
+
+def nothing_published() -> tuple[int, int]:
+    """Totals of a partition that has no messages."""
+    return 0, 0
 
 
 def test_the_tighter_of_messages_and_bytes_decides():
@@ -37,15 +41,15 @@ def test_a_period_is_what_may_be_used_at_once():
 
 
 def test_an_equal_rate_keeps_the_debt_and_another_one_ends_it():
-    first = update_rates(None, Rate(1), None, None)
+    first = update_rates(None, Rate(1), None, None, nothing_published)
     assert first is not None
     assert first.publish is not None
     assert first.publish.count(10, 0, NOW_S) > 8
 
-    same = update_rates(first, Rate(1), Rate(5), None)
+    same = update_rates(first, Rate(1), Rate(5), None, nothing_published)
     assert same is not None
     assert same.publish is first.publish
-    assert update_rates(same, None, None, None) is None
+    assert update_rates(same, None, None, None, nothing_published) is None
     assert first.publish.wait_s(NOW_S) == 0.0
 
 
@@ -71,7 +75,41 @@ def test_a_topic_without_a_rate_of_its_own_has_that_of_its_namespace():
     assert resolve_policies({}, unset).publish_rate is None
 
 
-def test_a_rate_relative_to_the_publish_rate_is_refused():
+def test_a_relative_rate_comes_on_top_of_the_publish_rate():
+    published = [1_000, 0]  # before the limiter measures
+    dispatch = Rate(messages=5, relative=True)
+    rates = update_rates(None, None, dispatch, None, lambda: (published[0], published[1]))
+    assert rates is not None
+    assert rates.dispatch is not None
+
+    assert rates.dispatch.count(15, 0, NOW_S) == pytest.approx(2.0)  # 10 too much, at 5 a second
+    published[0] += 20
+    assert rates.dispatch.wait_s(NOW_S + 0.9) == pytest.approx(1.1)  # measured once a second
+    assert rates.dispatch.count(20, 0, NOW_S + 1.0) == pytest.approx(1.0)  # 25 too much, at 25
+    assert rates.dispatch.wait_s(NOW_S + 2.0) == 0.0
+    assert rates.dispatch.count(5, 0, NOW_S + 2.0) == pytest.approx(1.0)  # 0 published: 5 again
+
+
+def test_each_subscription_has_a_relative_rate_of_its_own():
+    published = [0, 0]
+    subscription = Rate(messages=5, size=100, relative=True)
+    rates = update_rates(None, None, None, subscription, lambda: (published[0], published[1]))
+    assert rates is not None
+    mine, other = SubscriptionLimiter(), SubscriptionLimiter()
+
+    assert mine.room(rates, NOW_S) == (5, 100)
+    assert other.room(rates, NOW_S) == (5, 100)
+    published[:] = [10, 5_000]
+    assert mine.count(rates, 5, 100, NOW_S + 1.0) == 0.0
+    assert mine.room(rates, NOW_S + 2.0) == (5, 100), "nothing was published in that second"
+    published[1] += 900
+    assert mine.room(rates, NOW_S + 3.0) == (5, 100), "the rate is that of the second before"
+    published[1] += 900
+    assert mine.room(rates, NOW_S + 4.0) == (5, 1_000)
+
+
+def test_a_policy_names_a_relative_rate():
     value = {"dispatchThrottlingRateInMsg": 5, "relativeToPublishRate": True}
-    with pytest.raises(InvalidSetting, match="relativeToPublishRate"):
-        check_policy("dispatchRate", PolicyLevel.TOPIC, value)
+    checked = check_policy("dispatchRate", PolicyLevel.TOPIC, value)
+    policies = resolve_policies({"dispatchRate": checked}, {})
+    assert policies.dispatch_rate == Rate(5, relative=True)

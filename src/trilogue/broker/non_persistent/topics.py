@@ -105,6 +105,7 @@ class NonPersistentTopic:
                 policies.publish_rate,
                 policies.dispatch_rate,
                 policies.subscription_dispatch_rate,
+                lambda: (self.received.messages, self.received.size),
             )
 
     @property

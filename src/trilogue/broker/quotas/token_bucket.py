@@ -24,6 +24,14 @@ class TokenBucket:
         self._balance = self._burst
         self._since_s = 0.0
 
+    def change_rate(self, rate: float, burst_s: float, now_s: float) -> None:
+        """Go on with another rate; what the present one allowed until now stays allowed."""
+        assert rate > 0, "nothing could ever be used"
+        if rate != self.rate:
+            self.take_tokens(0.0, now_s)
+            self.rate = rate
+            self._burst = rate * burst_s
+
     def take_tokens(self, amount: float, now_s: float) -> float:
         """Take an amount, and return for how many seconds nothing more should be used."""
         passed = max(0.0, now_s - self._since_s)

@@ -180,8 +180,12 @@ class Partition:
             policies.publish_rate,
             policies.dispatch_rate,
             policies.subscription_dispatch_rate,
+            self._published_totals,
         )
         self._update_plain_size()
+
+    def _published_totals(self) -> tuple[int, int]:
+        return self.log.end_offset, self.log.appended_bytes
 
     @property
     def partition_id(self) -> int:

@@ -301,13 +301,12 @@ def _dispatch_rate(field_name: str) -> Callable[[DispatchRateValue], dict[str, o
     """Return the meaning of a dispatch rate: the field of `Policies` that it sets."""
 
     def meaning(value: DispatchRateValue) -> dict[str, object]:
-        if value.relative_to_publish_rate:
-            raise InvalidSetting("dispatchRate: relativeToPublishRate is not enforced")
         messages = max(0, value.dispatch_throttling_rate_in_msg)
         size = max(0, value.dispatch_throttling_rate_in_byte)
         if not messages and not size:
             return {}
-        return {field_name: Rate(messages, size, max(1, value.rate_period_in_second))}
+        period_s = max(1, value.rate_period_in_second)
+        return {field_name: Rate(messages, size, period_s, value.relative_to_publish_rate)}
 
     return meaning
 
