@@ -6,7 +6,9 @@
     python -m tools.kafka_suites report --ours ours.json --real real.json
 
 Suites: `aiokafka` (aio-libs), `kafka-python` (dpkp), `confluent` (confluent-kafka-python of
-confluentinc), `franz-go` (twmb, needs Go), `kafkajs` (tulios, after `npm install`), `librdkafka`
+confluentinc), `franz-go` (twmb, needs Go), `kafkajs` (tulios, after `npm install`),
+`confluent-javascript` (confluent-kafka-javascript, after `npm install` or `node-gyp rebuild` with
+`BUILD_LIBRDKAFKA=0` and a librdkafka that is built; LD_LIBRARY_PATH finds it), `librdkafka`
 (confluentinc; first `./configure && make libs && make -C tests test-runner`), `sarama` (IBM, Go;
 beside it `toxiproxy-server`, which is github.com/Shopify/toxiproxy/v2/cmd/server), `kafka-go`
 (segmentio, Go), `rskafka` (influxdata, after `cargo fetch`). What Go and Rust want is a copy of the
@@ -36,13 +38,13 @@ from tests.server import start_server
 
 from tools.kafka_suites.clusters import cluster_of
 from tools.kafka_suites.golang import franz_go, kafka_go, sarama
+from tools.kafka_suites.javascript import confluent_javascript, kafkajs
 from tools.kafka_suites.programs import (
     ADDRESS,
     Run,
     aiokafka,
     confluent,
     kafka_python,
-    kafkajs,
     left_out,
     librdkafka,
 )
@@ -59,6 +61,7 @@ SUITES: dict[str, Callable[[Run], None]] = {
     "franz-go": franz_go,
     "librdkafka": librdkafka,
     "kafkajs": kafkajs,
+    "confluent-javascript": confluent_javascript,
     "sarama": sarama,
     "kafka-go": kafka_go,
     "rskafka": rskafka,

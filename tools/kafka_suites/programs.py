@@ -143,34 +143,6 @@ def gather(job: Run, outcomes: Path, output: str) -> set[str]:
     return set(last)
 
 
-def kafkajs(job: Run) -> None:
-    """A process for each of its files."""
-    places = ("admin", "broker", "consumer", "producer")
-    files = [each for place in places for each in (job.folder / "src" / place).rglob("*.spec.js")]
-    more = {"KAFKA_VERSION": "2.4", "NODE_ENV": "test", "KAFKAJS_DEBUG_PROTOCOL_BUFFERS": "1"}
-    jest = ["node_modules/.bin/jest", "--forceExit", "--runInBand", "--ci", "--json"]
-    for file in sorted(files):
-        name = str(file.relative_to(job.folder))
-        if not job.takes(name):
-            continue
-        with tempfile.TemporaryDirectory() as scratch:
-            outcome = Path(scratch) / "outcome.json"
-            limit = f"--testTimeout={job.seconds * 500:.0f}"
-            command = [*jest, limit, f"--outputFile={outcome}", "--runTestsByPath", name]
-            _, output = run(command, job.folder, job.seconds * 4, more)
-            if not outcome.exists():
-                job.note(name, FAILED, job.seconds * 4, f"{output}\nE   hangs")
-                continue
-            for each in json.loads(outcome.read_text())["testResults"][0]["assertionResults"]:
-                test = f"{name}::{each['fullName']}"
-                why = left_out(test, secured=job.secured, share=job.share)
-                if why or each["status"] not in (PASSED, FAILED):
-                    job.results[test] = {"result": SKIPPED, "why": why or each["status"]}
-                    continue
-                text = re.sub(r"\x1b\[[\d;]*m", "", "\n".join(each["failureMessages"]))
-                job.note(test, each["status"], (each.get("duration") or 0) / 1000, text)
-
-
 def librdkafka(job: Run) -> None:
     """Its program runs by number: what stands under one number runs in one process."""
     where = job.folder / "tests"

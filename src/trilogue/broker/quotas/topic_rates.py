@@ -109,9 +109,7 @@ class RateLimiter:
     def _follow(self, published: PublishMeter, now_s: float) -> None:
         rate = self.rate
         limits = (rate.messages, rate.size)
-        for bucket, limit, more in zip(
-            self._buckets, limits, published.rates(now_s), strict=True
-        ):
+        for bucket, limit, more in zip(self._buckets, limits, published.rates(now_s), strict=True):
             if bucket is not None:
                 bucket.change_rate(limit / rate.period_s + more, rate.period_s, now_s)
 
