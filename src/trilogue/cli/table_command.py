@@ -35,6 +35,7 @@ app.info.no_args_is_help = True
 
 COMMIT_OFFSETS = 1_000_000
 SEND_OFFSETS = 100_000
+VACUUM_HOURS = 168
 EVERY_S = 10.0
 Result = TypeVar("Result")
 
@@ -168,6 +169,29 @@ def compact(
             return table.compact()
 
     _print({"files_replaced": _run(work)}, as_json=as_json)
+
+
+@app.command()
+def vacuum(
+    *,
+    hours: Annotated[
+        int,
+        typer.Option("--hours", min=0, help="Versions of so many last hours stay readable."),
+    ] = VACUUM_HOURS,
+    delta: DeltaOption = None,
+    iceberg: IcebergOption = None,
+    parquet: ParquetOption = None,
+    catalog: CatalogOption = "default",
+    properties: PropertyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove files that only old versions of a table have, such as those that were compacted."""
+
+    def work() -> int:
+        with closing(_open_table(delta, iceberg, parquet, catalog, properties)) as table:
+            return table.vacuum(hours)
+
+    _print({"files_removed": _run(work)}, as_json=as_json)
 
 
 @app.command()

@@ -301,6 +301,32 @@ def test_compaction_keeps_rows_and_positions(server, place):
     table.close()
 
 
+@pytest.mark.long
+@each_format
+def test_files_of_old_versions_are_removed(server, place):
+    """Rows, positions and the newest version stay; so does all that is not old enough."""
+    topic = make_topic(server, 1)
+    produce(server, topic, numbered(60))
+    given = options(server, topic)
+    write(given, place.open(), offsets=10)
+    table = place.open()
+    table.compact()
+    table.close()
+    command = ["table", "vacuum", *place.arguments, "--json"]
+    files = place.count_files()
+    kept = json.loads(Shell(server.kafka).run(*command).stdout)
+    assert kept == {"files_removed": 0}
+    assert place.count_files() == files
+
+    removed = json.loads(Shell(server.kafka).run(*command, "--hours", "0").stdout)
+
+    assert place.count_files() == 1
+    assert removed["files_removed"] >= files - 1
+    produce(server, topic, numbered(5, first=60))
+    assert write(given, place.open()) == [5]
+    assert places(place.read()) == [(0, number) for number in range(65)]
+
+
 def test_of_a_compaction_and_a_writer_of_iceberg_one_commits(server, tmp_path):
     place = Place("iceberg", tmp_path)
     topic = make_topic(server, 1)

@@ -76,6 +76,16 @@ class DeltaTopicTable:
         with _explained_errors(self._location):
             return int(table.optimize.compact()["numFilesRemoved"])
 
+    def vacuum(self, hours: int) -> int:
+        """Remove files that left the table more than `hours` ago: older versions end with them."""
+        table = self._load()
+        if table is None:
+            return 0
+        with _explained_errors(self._location):
+            return len(
+                table.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=False)
+            )
+
     def close(self) -> None:
         """Forget the loaded table; there is no lock."""
         self._table = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from trilogue.spark.tables.topic_table import (
@@ -127,6 +128,27 @@ class IcebergTopicTable:
                 for file in files:
                     change.append_data_file(file)
 
+    def vacuum(self, hours: int) -> int:
+        """Expire snapshots that are older, and remove the files that only these had.
+
+        The newest snapshot, and those of tags and branches, stay. Files that no snapshot has ever
+        had are left as they are: they may belong to a writer that commits later.
+        """
+        with _explained_errors(self._identifier):
+            table = self._table = self._load()
+            if table is None:
+                return 0
+            before = _find_files(table)
+            oldest = datetime.now(UTC) - timedelta(hours=hours)
+            table.maintenance.expire_snapshots().older_than(oldest).commit()
+            table = self._table = self._load()
+            if table is None:
+                return 0
+            removed = before - _find_files(table)
+            for path in sorted(removed):
+                table.io.delete(path)
+        return len(removed)
+
     def close(self) -> None:
         """Close the connection to the catalog."""
         self._table = None
@@ -158,6 +180,20 @@ def _positions(table: Table) -> dict[str, int]:
         }
     except KeyError:
         return {}
+
+
+def _find_files(table: Table) -> set[str]:
+    """Return the paths of all files that a snapshot has: of rows, manifests, and their lists."""
+    found: set[str] = set()
+    for snapshot in table.metadata.snapshots:
+        found.add(snapshot.manifest_list)
+        for manifest in snapshot.manifests(table.io):
+            if manifest.manifest_path in found:
+                continue  # neighbours share most of them
+            found.add(manifest.manifest_path)
+            entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+            found.update(entry.data_file.file_path for entry in entries)
+    return found
 
 
 @contextmanager

@@ -78,6 +78,9 @@ class TopicTable(Protocol):
     def compact(self) -> int:
         """Rewrite small files into large ones; return how many were replaced."""
 
+    def vacuum(self, hours: int) -> int:
+        """Remove files that no version of the last `hours` has; return how many."""
+
     def close(self) -> None:
         """Release what the table holds, such as a lock."""
 
