@@ -191,7 +191,8 @@ def test_a_wrong_bit_that_a_merge_reads_makes_no_wrong_bytes(chance: Random) -> 
             )  # fmt: skip
             right = bytes_of(world, inputs, starts)
             info = chance.choice(inputs)
-            at, bit = chance.randrange(info.size), chance.randrange(8)
+            first = 0 if number else info.footer_position  # one at least is found
+            at, bit = chance.randrange(first, info.size), chance.randrange(8)
             world.fs.flip(SEGMENTS / info.name, at, bit)
             try:
                 result = merge(job, world.fs)
@@ -210,7 +211,7 @@ def test_a_wrong_bit_that_a_merge_reads_makes_no_wrong_bytes(chance: Random) -> 
             world.fs.flip(SEGMENTS / info.name, at, bit)
 
     assert world.live(script, drain=False)
-    assert len(seen) > 1, seen
+    assert "given up" in seen
 
 
 def bytes_of(
