@@ -66,6 +66,7 @@ from trilogue.gateway.listener_security import ListenerSecurity
 from trilogue.gateway.memory_budget import MemoryHolder, WorkMemory
 from trilogue.gateway.reply_queue import BufferedReply
 from trilogue.gateway.reply_slots import ReplySlot
+from trilogue.gateway.steps import next_step
 from trilogue.gateway.stream import STOP_BROKER, STOP_WORK, Close, Stream
 from trilogue.gateway.telemetry.request_latency import RequestTimer
 from trilogue.wire.errors import WireError
@@ -336,6 +337,7 @@ class KafkaConnection(ClientConnection):
             if self.is_gone:
                 return  # it did not begin, and no client waits for it
             header, request = await loop.run_in_executor(executor, decode_large, api, frame)
+            await next_step()  # its first step may be long: not of many requests in one iteration
         except WireError as problem:
             self.stream.abort("connection.bad_bytes", problem=str(problem))
         except Close as order:

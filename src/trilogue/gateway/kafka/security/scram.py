@@ -19,6 +19,7 @@ from trilogue.broker.access.users import User, check_name
 from trilogue.broker.errors import BrokerError, InvalidRequest
 from trilogue.gateway.kafka.context import RequestContext
 from trilogue.gateway.kafka.errors import CLUSTER_DENIED, to_error_code
+from trilogue.gateway.steps import next_step
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.security.scram import (
     AlterUserScramCredentialsRequest,
@@ -33,6 +34,7 @@ from trilogue.wire.kafka.security.scram import (
 )
 
 MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
+USERS_PER_STEP = 500
 NUMBERS = {name: number for number, name in MECHANISMS.items()}
 DIGEST_BYTES = {"sha256": 32, "sha512": 64}
 SALT_BYTES_MAX = 1_024
@@ -85,12 +87,17 @@ async def _alter(
     context: RequestContext, request: AlterUserScramCredentialsRequest, names: list[str]
 ) -> AlterUserScramCredentialsResponse:
     outcomes: dict[str, Outcome] = {}
-    for name in names:
-        deletions = [each for each in request.deletions if each.name == name]
-        upsertions = [each for each in request.upsertions if each.name == name]
-        outcomes[name] = _check(name, deletions, upsertions) or await _alter_user(
-            context, name, deletions, upsertions
-        )
+    deletions: dict[str, list[ScramCredentialDeletion]] = {name: [] for name in names}
+    upsertions: dict[str, list[ScramCredentialUpsertion]] = {name: [] for name in names}
+    for gone in request.deletions:
+        deletions[gone.name].append(gone)
+    for new in request.upsertions:
+        upsertions[new.name].append(new)
+    for count, name in enumerate(names):
+        if count % USERS_PER_STEP == USERS_PER_STEP - 1:
+            await next_step()
+        change = name, deletions[name], upsertions[name]
+        outcomes[name] = _check(*change) or await _alter_user(context, *change)
     return _respond(outcomes)
 
 

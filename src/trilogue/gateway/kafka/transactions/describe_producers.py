@@ -6,14 +6,16 @@ broker's clock; an open transaction is shown by its first offset.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable, Iterator
+from typing import Any
 
 from trilogue.broker.errors import BrokerError
 from trilogue.broker.topics.partition import Partition
 from trilogue.broker.topics.topic import Topic
 from trilogue.gateway.kafka.context import RequestContext
 from trilogue.gateway.kafka.errors import to_error_code
-from trilogue.gateway.steps import next_step
+from trilogue.gateway.steps import begin_steps
+from trilogue.log.steps import Steps
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.transactions.describe_producers import (
     DescribeProducersRequest,
@@ -23,44 +25,54 @@ from trilogue.wire.kafka.transactions.describe_producers import (
     TopicResponse,
 )
 
-YIELD_EVERY = 1_000  # partitions and producers per loop iteration
+WORK_PER_STEP = 500  # partitions and producers
 NO_COORDINATOR = NO_TRANSACTION = -1
 
 
-async def handle_describe_producers(
+def handle_describe_producers(
     context: RequestContext, request: DescribeProducersRequest
-) -> DescribeProducersResponse:
+) -> DescribeProducersResponse | Coroutine[Any, Any, DescribeProducersResponse]:
     """Describe the producers of each requested partition once."""
+    return begin_steps(_describe(context, request))
+
+
+def _describe(
+    context: RequestContext, request: DescribeProducersRequest
+) -> Steps[DescribeProducersResponse]:
     requested: dict[str, dict[int, None]] = {}
     for each in request.topics:
         requested.setdefault(each.name, {}).update(dict.fromkeys(each.partition_indexes))
-    return DescribeProducersResponse(
-        topics=[await _topic(context, name, indexes) for name, indexes in requested.items()]
-    )
+    response = DescribeProducersResponse(topics=[])
+    work = 0
+    for name, indexes in requested.items():
+        topic = TopicResponse(name=name)
+        response.topics.append(topic)
+        for result in _describe_partitions(context, name, indexes):
+            topic.partitions.append(result)
+            work += 1 + len(result.active_producers)
+            if work >= WORK_PER_STEP:
+                work = 0
+                yield
+    return response
 
 
-async def _topic(context: RequestContext, name: str, indexes: Iterable[int]) -> TopicResponse:
-    answer = TopicResponse(name=name)
+def _describe_partitions(
+    context: RequestContext, name: str, indexes: Iterable[int]
+) -> Iterator[PartitionResponse]:
     topic: Topic | None = None
     code, message = ErrorCode.NONE, None
     try:
         topic = context.require_topic(context.operation, name)
     except BrokerError as problem:
         topic, code, message = None, to_error_code(problem), str(problem)
-    work = 0
     for index in indexes:
-        if work >= YIELD_EVERY:
-            work = 0
-            await next_step()
         result = PartitionResponse(partition_index=index, error_code=code, error_message=message)
         if topic is not None:
             if 0 <= index < len(topic.partitions):
                 result.active_producers = _producers(topic.partitions[index])
             else:
                 result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        work += 1 + len(result.active_producers)
-        answer.partitions.append(result)
-    return answer
+        yield result
 
 
 def _producers(partition: Partition) -> list[ProducerState]:
