@@ -220,6 +220,8 @@ def _topics() -> Iterator[Bound]:
                 "the longest idle one is forgotten")  # fmt: skip
     transactions, pulsar = TransactionLimits(), "Pulsar: `TooManyRequests`"
     yield Bound("transactional ids", f"{transactions.ids_max:,}", "`POLICY_VIOLATION`")
+    yield Bound("transactional ids that a principal has created since the start",
+                "as many as are free", "`POLICY_VIOLATION`")  # fmt: skip
     yield Bound("partitions, positions, ranges of acks of a transaction",
                 f"{transactions.partitions_max:,}, {transactions.positions_max:,}, "
                 f"{transactions.ack_ranges_max:,}", f"`POLICY_VIOLATION`, {pulsar}")  # fmt: skip
@@ -252,6 +254,8 @@ def _topics() -> Iterator[Bound]:
     yield Bound("name of a group", f"{NAME_SIZE_MAX:,} bytes", "`INVALID_GROUP_ID`")
     yield Bound("text beside a position", f"{cursors.metadata_size_max:,} bytes",
                 "`OFFSET_METADATA_TOO_LARGE`")  # fmt: skip
+    yield Bound("texts of more than 100 characters beside all positions",
+                size(cursors.text_bytes_max), "`INVALID_COMMIT_OFFSET_SIZE`")  # fmt: skip
     yield Bound("positions of all groups", f"{cursors.count_max:,}",
                 "`INVALID_COMMIT_OFFSET_SIZE`")  # fmt: skip
 

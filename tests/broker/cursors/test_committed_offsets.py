@@ -205,6 +205,47 @@ def test_positions_that_are_there_move_although_there_is_room_for_no_more():
     assert (room.offset(1), room.offset(2)) == (5, 7)
 
 
+LONG_TEXT = "x" * 1_000
+
+
+def refuses(room: Room, move: CursorMove) -> bool:
+    return isinstance(find_refusal(room.offsets, move), TooManyPositions)
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced", "deleted"])
+def test_long_metadata_has_a_limit_of_all_positions(how):
+    room = Room(OffsetLimits(text_bytes_max=2_000))
+    room.commit(CursorMove(1, 0, -1, LONG_TEXT), CursorMove(2, 0, -1, "note" * 25))
+    room.log.commit()
+    assert not refuses(room, CursorMove(3, 0, -1, LONG_TEXT))
+    room.commit(CursorMove(3, 0, -1, LONG_TEXT))
+    room.log.commit()
+
+    assert refuses(room, CursorMove(4, 0, -1, LONG_TEXT))
+    assert refuses(room, CursorMove(3, 1, -1, "é" * 101))
+    assert not refuses(room, CursorMove(4, 0, -1, "x" * 100)), "a short one"
+    assert not refuses(room, CursorMove(1, 0))
+
+    if how == "removed":
+        room.remove(1)
+    elif how == "replaced":
+        room.commit(CursorMove(1, 1, -1, "short"))
+    else:
+        room.offsets.drop([1])
+    room.log.commit()
+    assert not refuses(room, CursorMove(4, 0, -1, LONG_TEXT))
+
+
+def test_long_metadata_counts_after_a_start():
+    first = Room()
+    first.commit(CursorMove(1, 0, -1, LONG_TEXT))
+    first.log.commit()
+    room = Room(OffsetLimits(text_bytes_max=1_000))
+    for row in first.offsets.snapshot():
+        room.offsets.load(row.value)
+    assert refuses(room, CursorMove(2, 0, -1, LONG_TEXT))
+
+
 # -- deleted partitions
 
 

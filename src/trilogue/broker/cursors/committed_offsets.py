@@ -10,6 +10,7 @@ An offset comes into being with its first commit and holds back no retention.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
@@ -47,6 +48,7 @@ from trilogue.broker.promise import Promise
 
 MOVES_IN_FACT: Final = 200  # with the longest metadata below the size of a fact
 REMOVALS_IN_FACT: Final = 10_000  # ids of 8 bytes, likewise
+SHORT_TEXT: Final = 100  # characters of metadata that do not count: Kafka Streams commits about 30
 
 
 # Called before the fact of a Kafka group's moves, or of a removal (all: None); may refuse it.
@@ -59,6 +61,7 @@ class OffsetLimits(msgspec.Struct, frozen=True):
 
     metadata_size_max: int = 4_096  # bytes of UTF-8
     count_max: int = 1_000_000
+    text_bytes_max: int = 64 << 20  # of memory: metadata of all positions, but for short ones
 
 
 class CommittedOffsets:
@@ -71,7 +74,7 @@ class CommittedOffsets:
         self.on_moves: OnMoves = lambda _, __: None
         self.on_removal: OnRemoval = lambda _, __: None
         self._store: PositionStore[CommittedOffset] = PositionStore(
-            partition_exists, row_key=_row_key, encode_row=_encode_row
+            partition_exists, row_key=_row_key, encode_row=_encode_row, text_size=_text_size
         )
 
     def attach(self, journal: FactJournal) -> None:
@@ -98,6 +101,15 @@ class CommittedOffsets:
         limit = self.limits.metadata_size_max
         if len(move.metadata) > limit or len(move.metadata.encode()) > limit:
             raise MetadataTooLarge(f"metadata may have {limit} bytes")
+
+    def check_room(self, move: CursorMove) -> None:
+        """Raise TooManyPositions where metadata is long, and all have as much as there may be.
+
+        A commit of a transaction that ends is not refused: this was checked when it came.
+        """
+        most = self.limits.text_bytes_max
+        if len(move.metadata) > SHORT_TEXT and self._store.text_bytes >= most:
+            raise TooManyPositions(f"the broker keeps {most >> 20} MiB of metadata of positions")
 
     def commit(
         self,
@@ -198,9 +210,10 @@ class CommittedOffsets:
 
 
 def find_refusal(offsets: CommittedOffsets, move: CursorMove) -> BrokerError | None:
-    """Return the error with which `CommittedOffsets.check` refuses a move, or None."""
+    """Return the error with which `CommittedOffsets` refuses a client's move, or None."""
     try:
         offsets.check(move)
+        offsets.check_room(move)
     except BrokerError as error:
         return error
     return None
@@ -212,6 +225,11 @@ def _offsets(batch: CursorMoves) -> list[tuple[int, CommittedOffset]]:
         (partition_id, CommittedOffset(offset, owner_epoch, metadata, committed_ms, retention_ms))
         for partition_id, offset, owner_epoch, metadata in batch.moves
     ]
+
+
+def _text_size(offset: CommittedOffset) -> int:
+    """Return the bytes of memory of metadata that counts."""
+    return 0 if len(offset.metadata) <= SHORT_TEXT else sys.getsizeof(offset.metadata)
 
 
 def _row_key(key: PositionKey) -> bytes:

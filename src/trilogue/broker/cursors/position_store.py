@@ -50,6 +50,7 @@ class PositionStore(Generic[P]):
         row_key: Callable[[PositionKey], bytes],
         encode_row: Callable[[PositionKey, P], bytes],
         indexed: Protocol | None = None,
+        text_size: Callable[[P], int] | None = None,
     ) -> None:
         self.partition_exists = partition_exists
         self._row_key = row_key
@@ -61,6 +62,8 @@ class PositionStore(Generic[P]):
         )
         self._by_partition: dict[int, dict[str, P]] = {}
         self._count = 0
+        self._text_size = text_size
+        self.text_bytes = 0  # by `text_size`, of all positions
         self._dirty: dict[tuple[Protocol, str, int], None] = {}  # keys as plain tuples: cheaper
 
     def attach(self, journal: FactJournal) -> None:
@@ -108,8 +111,12 @@ class PositionStore(Generic[P]):
                 continue
             if positions is None:
                 positions = self._by_name[protocol, name] = {}
-            if partition_id not in positions:
+            former = positions.get(partition_id)
+            if former is None:
                 self._count += 1
+            if self._text_size is not None:
+                freed = 0 if former is None else self._text_size(former)
+                self.text_bytes += self._text_size(position) - freed
             positions[partition_id] = position
             if self._indexed is not None:
                 self._by_partition.setdefault(partition_id, {})[name] = position
@@ -132,6 +139,8 @@ class PositionStore(Generic[P]):
             if position is None:
                 continue
             removed.append(position)
+            if self._text_size is not None:
+                self.text_bytes -= self._text_size(position)
             self._dirty[protocol, name, partition_id] = None
             if self._indexed is not None:
                 names = self._by_partition[partition_id]

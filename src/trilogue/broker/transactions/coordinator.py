@@ -62,6 +62,7 @@ from trilogue.broker.transactions.transaction import (
     Transaction,
     TransactionLimits,
     TransactionParts,
+    count_positions,
 )
 from trilogue.broker.transactions.transaction_table import NO_CONTENT, TransactionTable
 
@@ -145,13 +146,14 @@ class TransactionCoordinator:
         transactional_id: str,
         timeout_ms: int,
         known: ProducerIdentity | None = None,
+        creator: str = "",
     ) -> Promise[ProducerIdentity]:
         """Return the identity for a producer of this id; whoever had the id is fenced.
 
         An ongoing transaction is aborted first. `known` is the identity that the producer has: it
-        keeps the id only if nobody took it meanwhile (KIP-360). Raises InvalidRequest,
-        NotCoordinator, InvalidTransactionTimeout, ConcurrentTransactions, ProducerFenced,
-        TooManyTransactions.
+        keeps the id only if nobody took it meanwhile (KIP-360). `creator` is the principal, if it
+        has a name. Raises InvalidRequest, NotCoordinator, InvalidTransactionTimeout,
+        ConcurrentTransactions, ProducerFenced, TooManyTransactions.
         """
         if not transactional_id or len(transactional_id.encode()) > NAME_BYTES_MAX:
             raise InvalidRequest(f"a transactional id has 1 to {NAME_BYTES_MAX} bytes")
@@ -161,7 +163,10 @@ class TransactionCoordinator:
         if transaction is None:
             if transactional_id.startswith(PULSAR_PREFIX):
                 raise InvalidRequest(f"ids with {PULSAR_PREFIX} are of Pulsar's transactions")
-            return self.create(transactional_id, self._allocate_producer_id(), timeout_ms)
+            self.table.check_room(creator, self.limits.ids_max)
+            promise = self.create(transactional_id, self._allocate_producer_id(), timeout_ms)
+            self.table.created_ids.add(transactional_id, creator)
+            return promise
         transaction.check_settled()
         if transaction.row.owner:
             return self._join(transaction)
@@ -267,18 +272,17 @@ class TransactionCoordinator:
         """
         self.check_part(transactional_id, identity, group, adds=adds)
         transaction = self._check(transactional_id, identity)
-        contained = transaction.contained
-        if contained.position_count + len(moves) > self.limits.positions_max:
-            raise TooManyTransactions(
-                f"a transaction moves up to {self.limits.positions_max} positions"
-            )
-        self.table.check_parts(len(moves), self.limits.parts_max)
+        contained, most = transaction.contained, self.limits.positions_max
         batch = CursorMoves(Door.KAFKA, group, self._now_ms(), list(moves))
+        count = count_positions(batch)
+        if contained.position_count + count > most:
+            raise TooManyTransactions(f"a transaction moves up to {most} positions")
+        self.table.check_parts(count, self.limits.parts_max)
         payload = encode_offsets(transactional_id, batch)
         self.table.add_fact(FactKind.TRANSACTION_OFFSETS, payload)
         transaction.changes += 1
         contained.add_offsets(transaction.changes, batch)
-        self.table.part_count += len(moves)
+        self.table.part_count += count
         self.table.save_when_durable(transaction)
 
     def add_ack(
@@ -460,8 +464,7 @@ class TransactionCoordinator:
         self, transactional_id: str, producer_id: int, timeout_ms: int, *, owner: str | None = None
     ) -> Promise[ProducerIdentity]:
         """Add an id; with an owner its only transaction begins. Raises TooManyTransactions."""
-        if len(self.table) >= self.limits.ids_max:
-            raise TooManyTransactions(f"there may be {self.limits.ids_max} transactional ids")
+        self.table.check_room("", self.limits.ids_max)
         identity = (producer_id, 0, NO_PRODUCER, NO_EPOCH)
         now_ms = self._now_ms()
         row = TransactionRow(transactional_id, EMPTY, *identity, timeout_ms, -1, now_ms)

@@ -32,6 +32,7 @@ from trilogue.broker.facts import (
     decode_moves,
     encode_moves,
 )
+from trilogue.broker.transactions.transaction import count_positions
 from trilogue.log.errors import LogError
 
 _HEAD: Final = Struct(">Bq")
@@ -94,9 +95,9 @@ class PendingOffsets:
         key = PendingKey(moves.name, producer_id)
         if key not in self._pending and len(self._pending) >= self._keys_max:
             raise TooManyTransactions(f"up to {self._keys_max} transactions move offsets here")
-        if self._counts.get(key, 0) + len(moves.moves) > self._positions_max:
+        if self._counts.get(key, 0) + count_positions(moves) > self._positions_max:
             raise TooManyTransactions(f"a transaction moves up to {self._positions_max} positions")
-        if self._count + len(moves.moves) > self._positions_in_all_max:
+        if self._count + count_positions(moves) > self._positions_in_all_max:
             raise TooManyTransactions(f"up to {self._positions_in_all_max} positions are pending")
         payload = encode_moves(moves)
         head = _HEAD.pack(VERSION, producer_id) + _SIZE.pack(len(payload))
@@ -130,8 +131,8 @@ class PendingOffsets:
 
     def _put(self, key: PendingKey, moves: CursorMoves) -> None:
         self._pending.setdefault(key, []).append(moves)
-        self._counts[key] = self._counts.get(key, 0) + len(moves.moves)
-        self._count += len(moves.moves)
+        self._counts[key] = self._counts.get(key, 0) + count_positions(moves)
+        self._count += count_positions(moves)
         self._by_group.setdefault(key.group, {})[key] = None
 
     def _drop(self, key: PendingKey) -> None:

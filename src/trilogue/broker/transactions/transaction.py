@@ -29,6 +29,7 @@ from trilogue.broker.transactions.records import (
 )
 
 ACKS_MERGED_FROM: Final = 1_000
+METADATA_OF_POSITION: Final = 128  # characters
 
 
 class TransactionLimits(msgspec.Struct, frozen=True):
@@ -129,7 +130,7 @@ class Contained:
     def add_offsets(self, change: int, moves: CursorMoves) -> None:
         """Add positions of a group."""
         self.offsets.append((change, moves))
-        self.position_count += len(moves.moves)
+        self.position_count += count_positions(moves)
         moved = self.moved_ids.setdefault(moves.name, set())
         moved.update(move.partition_id for move in moves.moves)
 
@@ -166,6 +167,11 @@ class Contained:
             positions = found.setdefault(moves.name, {})
             positions.update((move.partition_id, move) for move in moves.moves)
         return found
+
+
+def count_positions(moves: CursorMoves) -> int:
+    """Return how many positions these count for: one with long metadata counts for several."""
+    return sum(1 + len(move.metadata) // METADATA_OF_POSITION for move in moves.moves)
 
 
 def merge_acks(acks: Iterable[DeferredAck]) -> tuple[DeferredAck, ...]:

@@ -11,6 +11,7 @@ from typing import Final
 
 from trilogue.broker.errors import StorageFailed, TooManyTransactions, convert_log_error
 from trilogue.broker.facts import TRANSACTION_KEY, FactJournal, FactKind, SnapshotRow
+from trilogue.broker.transactions.created_ids import CreatedIds
 from trilogue.broker.transactions.pending_acks import PendingAcks
 from trilogue.broker.transactions.records import (
     TransactionContent,
@@ -21,7 +22,7 @@ from trilogue.broker.transactions.records import (
     decode_saved,
     encode_saved,
 )
-from trilogue.broker.transactions.transaction import Contained, Transaction
+from trilogue.broker.transactions.transaction import Contained, Transaction, count_positions
 from trilogue.log.errors import LogError
 
 NO_CONTENT = TransactionContent()
@@ -33,6 +34,7 @@ class TransactionTable:
 
     def __init__(self) -> None:
         self.pending_acks = PendingAcks()
+        self.created_ids = CreatedIds()
         # Called with an id whose state changes, or with None: it was removed.
         self.on_change: Callable[[str, Transaction | None], None] = lambda _, __: None
         self._journal: FactJournal
@@ -71,6 +73,12 @@ class TransactionTable:
         """Whether the end of an id's transaction writes to so many parts that it takes long."""
         found = self.find_by_id(transactional_id)
         return found is not None and found.contained.part_count > PARTS_OF_LARGE
+
+    def check_room(self, creator: str, most: int) -> None:
+        """Raise TooManyTransactions unless a principal ("": no name) may create one more id."""
+        if len(self) >= most:
+            raise TooManyTransactions(f"there may be {most} transactional ids")
+        self.created_ids.check_room(creator, most - len(self))
 
     def check_parts(self, count: int, most: int) -> None:
         """Raise TooManyTransactions unless open transactions may have so many more parts."""
@@ -123,6 +131,7 @@ class TransactionTable:
         self.leave_groups(name)
         self.pending_acks.release(name, committed=False)
         found = self._transactions.pop(name, None)
+        self.created_ids.remove(name)
         if found is not None:
             self.part_count -= found.contained.part_count
             self._by_producer.pop(found.row.producer_id, None)
@@ -229,5 +238,5 @@ class TransactionTable:
         else:
             name, moves = decode_offsets(payload)
             self._transactions[name].contained.add_offsets(0, moves)
-            self.part_count += len(moves.moves)
+            self.part_count += count_positions(moves)
         self._dirty[name] = None

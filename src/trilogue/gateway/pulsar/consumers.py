@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Coroutine, Iterable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from trilogue.broker.access.authorizer import Operation
@@ -46,7 +47,11 @@ from trilogue.gateway.pulsar.metadata.subscription_access import check_role
 from trilogue.gateway.pulsar.non_persistent.consumers import subscribe, unsubscribe
 from trilogue.gateway.pulsar.non_persistent.dispatcher import NonPersistentConsumer
 from trilogue.gateway.pulsar.non_persistent.topics import is_non_persistent
-from trilogue.gateway.pulsar.subscriptions import SUBSCRIPTION_TYPES, TYPE_NAMES
+from trilogue.gateway.pulsar.subscriptions import (
+    SUBSCRIPTION_TYPES,
+    TYPE_NAMES,
+    ConnectedSubscriptions,
+)
 from trilogue.log.errors import SegmentMissing
 from trilogue.wire.pulsar.errors import ServerError
 from trilogue.wire.pulsar.message_codec import read_flow
@@ -82,7 +87,8 @@ def handle_subscribe(
             raise NotReady("the consumer is being created")
         connection.send_command("success", request_id=command.request_id)
         return None
-    if len(connection.all_consumers()) >= connection.gateway.settings.consumers_max:
+    present = len(connection.consumers) + len(connection.non_persistent_consumers)
+    if present >= connection.gateway.settings.consumers_max:
         raise NotAllowed("the connection has as many consumers as it may")
     if is_non_persistent(command.topic):
         transient = _build_consumer(connection, command, NonPersistentConsumer)
@@ -160,8 +166,8 @@ async def _join(
         command.topic, connection.stream.peer[0], consumer.name, partition.policies.subscribe_rate
     )
     subscriptions = connection.subscriptions
-    others = _count_with_schema(subscriptions.of(partition.partition_id).values())
-    await schemas.check_consumer_schema(gateway, topic, partition, command, others=others)
+    has_others = partial(_has_schemas, subscriptions, partition.partition_id)
+    await schemas.check_consumer_schema(gateway, topic, partition, command, has_others=has_others)
     cursor: Cursor | None = None
     acked: Position | None = None
     if command.durable:
@@ -253,9 +259,10 @@ def _check_readable(partition: Partition, dispatcher: Dispatcher) -> None:
         raise NotAllowed(f"messages are lost: {problem}") from problem
 
 
-def _count_with_schema(dispatchers: Iterable[Dispatcher]) -> int:
-    """Return how many consumers have a schema of their own."""
-    return sum(not one.takes_any_schema for each in dispatchers for one in each.consumers)
+def _has_schemas(subscriptions: ConnectedSubscriptions, partition_id: int) -> bool:
+    """Return whether a consumer of a partition has a schema of its own."""
+    dispatchers = subscriptions.of(partition_id).values()
+    return any(not one.takes_any_schema for each in dispatchers for one in each.consumers)
 
 
 def _check_limits(

@@ -51,7 +51,8 @@ def handle_producer(
         existing.request_id = command.request_id
         existing.succeed()
         return None
-    if len(connection.all_producers()) >= connection.gateway.settings.producers_max:
+    present = len(connection.producers) + len(connection.non_persistent_producers)
+    if present >= connection.gateway.settings.producers_max:
         raise PulsarProtocolError(
             ServerError.NotAllowedError, "the connection has as many producers as it may"
         )

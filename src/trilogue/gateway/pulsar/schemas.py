@@ -121,11 +121,11 @@ async def check_consumer_schema(
     partition: Partition,
     command: CommandSubscribe,
     *,
-    others: int,
+    has_others: Callable[[], bool],
 ) -> None:
     """Check a consumer's schema; on an unused topic it becomes the first version.
 
-    `others` is the number of the partition's consumers that have a schema of their own. Raises
+    `has_others` returns whether the partition has a consumer with a schema of its own. Raises
     IncompatibleSchema or InvalidSchema.
     """
     schema = _schema_of(command)
@@ -134,8 +134,8 @@ async def check_consumer_schema(
     definition, policies = decode_schema(schema), partition.policies
     current = gateway.broker.schemas.current(topic)
     writers = gateway.broker.writers.get(partition.partition_id)
-    used = partition.log.high_watermark > 0 or others or (writers is not None and len(writers))
-    if current or used:
+    used = partition.log.high_watermark > 0 or (writers is not None and len(writers))
+    if current or used or has_others():
         check = partial(check_reader_schema, definition, current, policies.schema_compatibility)
         await run_check(gateway, definition, check)
         return

@@ -6,7 +6,8 @@ import pytest
 
 from tests.gateway.kafka.rig import Rig, versions
 from tests.gateway.loop import on_loop
-from trilogue.broker.access.authorizer import Operation, ResourceKind
+from trilogue.broker.access.authorizer import USER, Operation, Principal, ResourceKind
+from trilogue.broker.transactions.transaction import TransactionLimits
 from trilogue.wire.kafka.transactions.init_producer_id import InitProducerIdRequest
 
 
@@ -44,3 +45,34 @@ async def test_idempotent_writing_needs_its_own_right():
 
         requested = InitProducerIdRequest(transactional_id=None)
         assert (await rig.peer().request(requested, 4)).error_code == 31
+
+
+@on_loop
+async def test_a_principal_leaves_room_for_transactional_ids_of_others():
+    async with Rig() as rig:
+        coordinator = rig.broker.transactions
+        coordinator.limits = TransactionLimits(ids_max=8)
+
+        async def init(user: str, number: int) -> int:
+            peer = rig.peer()
+            if user:
+                peer.session.access.set_principal(Principal(USER, user))
+            requested = InitProducerIdRequest(
+                transactional_id=f"{user}-{number}", transaction_timeout_ms=1_000
+            )
+            return int((await peer.request(requested, 4)).error_code)
+
+        assert [await init("alice", each) for each in range(6)] == [0] * 4 + [44] * 2
+        assert await init("alice", 0) == 0, "she goes on with those that she has"
+        assert [await init("bob", each) for each in range(4)] == [0] * 2 + [44] * 2
+
+        coordinator.forget(coordinator.table.find_by_id("alice-0"))
+        assert [await init("alice", each) for each in (6, 7)] == [44, 44], "3 of hers, 3 are free"
+        assert [await init("bob", each) for each in (4, 5)] == [0, 44]
+
+        coordinator.forget(coordinator.table.find_by_id("alice-1"))
+        coordinator.forget(coordinator.table.find_by_id("alice-2"))
+        assert [await init("alice", each) for each in (8, 9)] == [0, 0]
+        assert [await init("", each) for each in range(4)] == [0] * 2 + [44] * 2, (
+            "no name: to the end"
+        )
