@@ -77,7 +77,7 @@ class ScriptedServer(Generic[Peer]):
 
     async def saw(self, name: str, count: int = 1) -> list[Any]:
         """Wait until a request came so often."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while len(self.all(name)) < count:
                 future = asyncio.get_running_loop().create_future()
                 self._news.append(future)

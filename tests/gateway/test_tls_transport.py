@@ -222,9 +222,10 @@ def test_a_peer_that_is_not_read_costs_one_buffer(authority: Authority, loop: An
         made = server.made[0]
         made.transport.pause_reading()
         writer.write(bytes(4 * MIB))
-        await asyncio.sleep(0.3)
         transport = made.transport
         assert isinstance(transport, TlsTransport)
+        await wait_on_loop(lambda: transport.kept_bytes > 0)
+        await asyncio.sleep(0.3)  # by design: in this time more would come
 
         assert made.received == 0
         assert 0 < transport.kept_bytes <= RECEIVED_BYTES

@@ -52,11 +52,8 @@ def login(
 def run(node: Secured, listener: str, work: Any, **more: Any) -> Any:
     async def connect() -> Any:
         given = options(node, listener, **more)
-        try:
-            async with KafkaClient(node.doors[listener], **given) as client:
-                return await work(client)
-        finally:
-            await asyncio.sleep(0.1)  # transports that failed close
+        async with KafkaClient(node.doors[listener], **given) as client:
+            return await work(client)
 
     return asyncio.run(connect())
 

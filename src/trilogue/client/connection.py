@@ -21,6 +21,7 @@ from trilogue.wire.frames import Frames, Int32Frames
 log = logging.getLogger("trilogue.client")
 FRAME_LIMIT = 256 << 20
 CLOSED_HERE = "connection is closed"
+CLOSE_S = 1.0  # the end of TLS takes an answer of the server
 KEEPALIVE = ("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6)
 """A server that vanished without a word is missed after two minutes, also by who waits for long."""
 
@@ -47,6 +48,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._room: asyncio.Future[None] | None = None
         self._is_tls = False
         self._has_received = False
+        self._ended = asyncio.Event()
 
     @property
     def is_open(self) -> bool:
@@ -129,6 +131,19 @@ class FrameConnection(asyncio.BufferedProtocol):
             self._reason = self._reason or ConnectionLost(CLOSED_HERE)
             self._transport.abort()
 
+    async def wait_closed(self) -> None:
+        """Wait until a closed connection has ended; cut one whose peer does not answer in time.
+
+        A loop that stops before leaves the socket open, with a ResourceWarning.
+        """
+        if self._transport is None:
+            return
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                await self._ended.wait()
+        except TimeoutError:
+            self._transport.abort()
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the transport: small requests must not wait for Nagle."""
         # A cast, because uvloop's transport is no subclass.
@@ -154,6 +169,7 @@ class FrameConnection(asyncio.BufferedProtocol):
     def connection_lost(self, problem: Exception | None) -> None:
         """Report the end of the connection to the owner."""
         self.resume_writing()
+        self._ended.set()
         if self._reason is None and not self._has_received:
             other = "another protocol" if self._is_tls else "another protocol or of TLS"
             self._reason = ConnectionLost(

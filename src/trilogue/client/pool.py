@@ -22,6 +22,9 @@ class PooledConnection(Protocol):
     def close(self) -> None:
         """Close at once."""
 
+    async def wait_closed(self) -> None:
+        """Wait until its socket is closed."""
+
 
 Made = TypeVar("Made", bound=PooledConnection)
 
@@ -95,12 +98,14 @@ class ConnectionPool(Generic[Key, Made]):
         return made
 
     async def close(self) -> None:
-        """Close all of them, those that are being opened too."""
+        """Close all of them, those that are being opened too; no socket is open after it."""
         self._closed = True
         opening = list(self._opening.values())
         for task in opening:
             task.cancel()
         await asyncio.gather(*opening, return_exceptions=True)
-        for connection in self._open.values():
-            connection.close()
+        ending = list(self._open.values())
         self._open.clear()
+        for connection in ending:
+            connection.close()
+        await asyncio.gather(*(each.wait_closed() for each in ending))

@@ -270,7 +270,7 @@ def on_cluster(
     def decorate(test: Test) -> Any:
         async def work(**arguments: Any) -> None:
             async with (
-                asyncio.timeout(20),
+                asyncio.timeout(120),
                 ScriptedKafkaCluster(topics, nodes) as cluster,
                 KafkaClient(cluster.address, request_timeout_s=5.0) as client,
             ):

@@ -136,7 +136,7 @@ async def test_calls_raise_where_the_server_went_down(
     await producer.send(TOPIC, b"a", partition=0)
     consumer = await client.consumer(reset_to="earliest", max_wait_s=0.05)
     await consumer.assign([(TOPIC, 0)])
-    assert (await consumer.get(5)).value == b"a"
+    assert (await consumer.get(60)).value == b"a"
     hang_up_for_good(cluster)
 
     with pytest.raises(ServerUnreachable, match="not stored within the delivery time-out"):
@@ -177,11 +177,12 @@ async def test_a_position_that_cannot_be_found_out_is_timed_out(
 async def test_the_delivery_time_out_fires_for_a_request_that_is_not_answered(
     cluster: ScriptedKafkaCluster, client: KafkaClient
 ):
-    """Although the answer may come until the request time-out (5 s) is over."""
+    """Although the answer may come until the request time-out (5 min) is over."""
+    client.cluster.timeout_s = 300.0
     cluster.next_up[PRODUCE].append(SILENCE)
     producer = await client.producer(delivery_timeout_s=0.2, close_timeout_s=0.1)
 
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(60):
         with pytest.raises(TimedOut, match="not stored within the delivery time-out"):
             await producer.send(TOPIC, b"a", partition=0)
         await producer.flush()  # nothing is left to wait for
@@ -210,7 +211,7 @@ async def test_a_subscription_to_a_missing_topic_raises_with_the_first_poll(
     met = []
     for _ in range(2):  # this cluster has no coordinator, which the first error may be about
         with pytest.raises(ClientError) as error:
-            await consumer.get(5)
+            await consumer.get(60)
         met.append(str(error.value))
     assert any("there is no such topic: create it" in one for one in met)
 
@@ -228,7 +229,7 @@ async def test_a_batch_that_cannot_be_encoded_fails_its_messages_only(
 
     monkeypatch.setattr(ProducerBatch, "seal", broken)
     producer = await client.producer()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         with pytest.raises(ClientError, match=r"could not be encoded.*no codec"):
             await producer.send(TOPIC, b"a", partition=0)
         assert (await producer.send(TOPIC, b"b", partition=1)).offset == 0
@@ -252,7 +253,7 @@ def test_an_unexpected_error_in_the_sender_fails_the_messages(
 
         is_task = step in {"_identify", "_connect"}
         monkeypatch.setattr(producer._sender, step, broken_task if is_task else broken)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             with pytest.raises(ClientError, match="broken"):
                 await producer.send(TOPIC, b"a", partition=0)
 
@@ -286,7 +287,7 @@ async def test_an_unexpected_error_in_a_task_of_a_consumer_is_raised_by_every_ca
     await consumer.assign([(TOPIC, 0)])
     for _ in range(2):
         with pytest.raises(ClientError, match=r"the consumer failed.*broken"):
-            await consumer.get(5)
+            await consumer.get(60)
     await consumer.close()
 
 
@@ -295,8 +296,8 @@ async def test_a_silent_server_costs_no_more_than_the_request_time_out(
     cluster: ScriptedKafkaCluster, client: KafkaClient
 ):
     client.cluster.timeout_s = 0.3
-    cluster.next_up[METADATA].extend([SILENCE] * 10)
+    cluster.next_up[METADATA].extend([SILENCE] * 1_000)
 
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(60):
         with pytest.raises(ServerUnreachable):
             await client.cluster.topic_names()

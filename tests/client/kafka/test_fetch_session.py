@@ -118,7 +118,7 @@ async def test_a_consumer_goes_on_in_its_session(
     for number in range(3):
         await producer.send(TOPIC, b"%d" % number, partition=number)
     consumer = await reading(client)
-    got = [await consumer.get(5) for _ in range(3)]
+    got = [await consumer.get(60) for _ in range(3)]
     first, second, *_ = await cluster.saw(FETCH, 3)
 
     assert sorted(one.value or b"" for one in got if one) == [b"0", b"1", b"2"]
@@ -151,12 +151,12 @@ async def test_a_consumer_whose_session_is_gone_reads_on(
     for code in (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH):
         cluster.next_up[FETCH].append(gone_with(code))
         await producer.send(TOPIC, code.name, partition=0)
-        message = await consumer.get(5)
+        message = await consumer.get(60)
         assert message is not None
         assert message.value == code.name.encode()
     cluster.next_up[FETCH].append(HANG_UP)
     await producer.send(TOPIC, b"last", partition=2)
-    message = await consumer.get(5)
+    message = await consumer.get(60)
 
     assert message is not None
     assert message.value == b"last"
@@ -182,7 +182,7 @@ async def test_fetch_sent_before_a_seek_is_dropped(
 
     cluster.next_up[FETCH].append(seek)
     await consumer.assign([(TOPIC, 0)])
-    message = await consumer.get(5)
+    message = await consumer.get(60)
 
     assert message is not None
     assert message.value == b"c"

@@ -87,7 +87,7 @@ async def test_first_send_to_a_topic_raises_closed_error_on_concurrent_close(
         return answer
 
     cluster.next_up[METADATA].append(close)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         with pytest.raises(ClosedError):
             await producer.send(TOPIC, b"a")
     await closing[0]
@@ -124,9 +124,10 @@ async def test_a_number_is_no_message(cluster: ScriptedKafkaCluster, client: Kaf
 async def test_lingering_batch_is_sent_in_time_beside_a_silent_node(
     cluster: ScriptedKafkaCluster, client: KafkaClient
 ):
+    client.cluster.timeout_s = 300.0  # to wait for the silent node would be seen
     producer = await client.producer(linger_s=0.01, close_timeout_s=0.01)
     cluster.next_up[PRODUCE].append(SILENCE)
     await producer.submit(TOPIC, b"a", partition=0)
     await cluster.saw(PRODUCE)
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(60):
         assert (await producer.send(TOPIC, b"b", partition=1)).partition == 1

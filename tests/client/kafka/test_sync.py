@@ -60,7 +60,7 @@ def test_everything_is_there_without_asyncio(server: Server):
         assert consumer.paused == {("sync", 0)}
         consumer.resume(("sync", 0))
         consumer.seek(("sync", 0), EARLIEST)
-        message = consumer.get(5)
+        message = consumer.get(60)
         assert message is not None
         assert message.value == b"one"
         consumer.seek_to_time(("sync", 0), 0)
@@ -116,7 +116,7 @@ def test_messages_come_in_a_loop_until_the_consumer_is_closed(server: Server):
         reading.start()
         assert three.wait(10)
         client.close()
-        reading.join(10)
+        reading.join(60)
 
         assert got == [b"0", b"1", b"2"]
         assert not reading.is_alive()

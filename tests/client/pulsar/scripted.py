@@ -258,7 +258,7 @@ def on_broker(
     async def work(**arguments: Any) -> None:
         quick = {"request_timeout_s": 5.0} | options
         async with ScriptedPulsar() as broker, PulsarClient(broker.url, **quick) as client:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(120):
                 await test(broker, client, **arguments)
 
     return in_one_loop(test, work)

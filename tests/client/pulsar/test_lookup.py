@@ -345,9 +345,7 @@ def test_http_answers_that_lead_nowhere_are_not_believed(
 async def test_producers_and_consumers_share_a_connection(
     broker: ScriptedPulsar, client: PulsarClient
 ):
-    """Pulsar protocol, connection sharing: commands of different producers and consumers may be
-    sent
-    interleaved over one connection."""
+    """Commands of different producers and consumers may be interleaved over one connection."""
     await asyncio.gather(*(client.producer(f"t{one}") for one in range(3)))
     await client.subscribe(["t1", "t2"], "s")
 

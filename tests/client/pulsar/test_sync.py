@@ -70,7 +70,7 @@ def test_close_wakes_receivers_and_ends_the_thread():
         thread = threading.Thread(target=lambda: ended.append(list(consumer)))
         thread.start()
         client.close()
-        thread.join(10)
+        thread.join(60)
         client.close()
 
         assert ended == [[]]
@@ -93,7 +93,7 @@ def test_every_call_ends_when_another_thread_closes_the_client():
                 thread.start()
             client.close()
             for thread in threads:
-                thread.join(5)
+                thread.join(60)
 
             assert not [thread for thread in threads if thread.is_alive()]
 
@@ -122,7 +122,7 @@ def test_a_call_still_waiting_when_the_client_is_closed_ends(monkeypatch: pytest
         while not asyncio.all_tasks(client._loop._loop):
             pass
         client.close()
-        thread.join(5)
+        thread.join(60)
 
         assert len(ended) == 1
 
@@ -153,7 +153,7 @@ def test_a_call_in_a_callback_is_refused_rather_than_waited_for_for_ever():
         mine = threading.current_thread()
         producer.submit(b"x").add_done_callback(called_back)
 
-        assert "callback" in str(refused.get(timeout=5))
+        assert "callback" in str(refused.get(timeout=60))
 
 
 def test_a_client_that_cannot_be_made_leaves_no_thread():

@@ -304,7 +304,7 @@ def on_server(test: Test | None = None, **options: Any) -> Any:
     async def work(**arguments: Any) -> None:
         quick = {"heartbeat_s": 30.0, "request_timeout_s": 5.0, "close_timeout_s": 1.0} | options
         async with ScriptedTube() as server, TubeClient(server.address, **quick) as client:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(120):
                 await test(server, client, **arguments)
 
     return in_one_loop(test, work)

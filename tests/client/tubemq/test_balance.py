@@ -106,7 +106,7 @@ async def test_a_partition_is_given_back_when_its_pack_in_hand_is_confirmed(
     server.stored[key(1)].append((b"x", 0))
     consumer = await idle(server, client)
     await send_event(server, consumer, ONLY_CONNECT, 1)
-    batch = await consumer.get(5)
+    batch = await consumer.get(60)
     giving = asyncio.ensure_future(send_event(server, consumer, ONLY_DISCONNECT, 1))
     await wait_on_loop(lambda: not server.events)
     for _ in range(3):
@@ -129,7 +129,7 @@ async def test_a_pack_that_no_client_confirms_does_not_keep_a_partition_for_ever
     server.stored[key(1)].append((b"x", 0))
     consumer = await client.consumer(TOPIC, group=GROUP, release_wait_s=0.05)
     await send_event(server, consumer, ONLY_CONNECT, 1)
-    batch = await consumer.get(5)
+    batch = await consumer.get(60)
     await send_event(server, consumer, ONLY_DISCONNECT, 1)
 
     with pytest.raises(TubeError):
@@ -188,7 +188,7 @@ def test_an_event_that_is_unknown_is_raised_and_given_back_as_failed(op_type: in
         consumer = await idle(server, client)
         result = await send_event(server, consumer, op_type, 0)
         with pytest.raises(UnknownEvent, match=str(op_type)):
-            await consumer.get(5)
+            await consumer.get(60)
 
         assert result.event.status == FAILED
         with pytest.raises(NoMessage):  # once: the consumer goes on
@@ -374,7 +374,7 @@ async def test_an_application_may_choose_partitions_and_offsets(
     consumer = await client.consumer(TOPIC, group=GROUP, balance=Balance.MANUAL)
     assert consumer.partitions == []
     await consumer.connect(key(1), 1)
-    assert [one.body for one in await consumer.get(5)] == [b"b"]
+    assert [one.body for one in await consumer.get(60)] == [b"b"]
     await consumer.connect(key(2))
     server.next_up["consumerRegisterC2B"].append(410)
     with pytest.raises(TubeError) as refused:

@@ -38,7 +38,7 @@ async def test_a_pack_is_got_confirmed_and_not_got_again(server: ScriptedTube, c
     """TubeMQ protocol, consumer: getting and confirming go in pairs."""
     put(server, b"a", b"b")
     consumer = await reader(client)
-    batch = await consumer.get(5)
+    batch = await consumer.get(60)
     assert (bodies(batch), batch.offset, batch.max_offset) == ([b"a", b"b"], 0, 2)
     assert (batch.topic, batch.partition, len(batch)) == (TOPIC, f"1:{TOPIC}:0", 2)
     await consumer.confirm(batch)
@@ -46,7 +46,7 @@ async def test_a_pack_is_got_confirmed_and_not_got_again(server: ScriptedTube, c
     put(server, b"c")
 
     assert commit.lastPackConsumed
-    assert bodies(await consumer.get(5)) == [b"c"]
+    assert bodies(await consumer.get(60)) == [b"c"]
     assert consumer.offsets()[batch.partition].current == 2
 
 
@@ -54,8 +54,8 @@ async def test_a_pack_is_got_confirmed_and_not_got_again(server: ScriptedTube, c
 async def test_a_pack_that_is_rolled_back_comes_again(server: ScriptedTube, client: TubeClient):
     put(server, b"a", b"b")
     consumer = await reader(client)
-    await consumer.rollback(await consumer.get(5))
-    again = await consumer.get(5)
+    await consumer.rollback(await consumer.get(60))
+    again = await consumer.get(60)
 
     assert bodies(again) == [b"a", b"b"]
     (commit,) = server.all("consumerCommitC2B")
@@ -66,12 +66,12 @@ async def test_a_pack_that_is_rolled_back_comes_again(server: ScriptedTube, clie
 async def test_a_confirmation_can_go_with_the_next_get(server: ScriptedTube, client: TubeClient):
     put(server, b"a")
     consumer = await reader(client, confirm=Confirm.NEXT_GET)
-    await consumer.rollback(await consumer.get(5))
-    batch = await consumer.get(5)
+    await consumer.rollback(await consumer.get(60))
+    batch = await consumer.get(60)
     await consumer.confirm(batch)
     put(server, b"b")
 
-    assert bodies(await consumer.get(5)) == [b"b"]
+    assert bodies(await consumer.get(60)) == [b"b"]
     assert not server.all("consumerCommitC2B")
     request = [one for one in server.all("getMessagesC2B") if one.partitionId == 0]
     assert request[-1].lastPackConsumed
@@ -85,7 +85,7 @@ async def test_unregistration_commits_the_last_confirmed_batch(
     put(server, b"a")
     put(server, b"b", partition=1)
     consumer = await reader(client, confirm=Confirm.NEXT_GET)
-    first, second = await consumer.get(5), await consumer.get(5)
+    first, second = await consumer.get(60), await consumer.get(60)
     consumer.pause(*consumer.partitions)
     await consumer.confirm(first)
     await consumer.close()
@@ -103,7 +103,7 @@ async def test_one_pack_of_a_partition_is_in_hand_at_a_time(
     put(server, b"a")
     put(server, b"b", partition=1)
     consumer = await reader(client)
-    first, second = await consumer.get(5), await consumer.get(5)
+    first, second = await consumer.get(60), await consumer.get(60)
     put(server, b"c")
     assert {first.partition, second.partition} == {f"1:{TOPIC}:0", f"1:{TOPIC}:1"}
     with pytest.raises(NoMessage) as nothing:
@@ -134,7 +134,7 @@ async def test_no_message_error_code_names_the_cause(server: ScriptedTube, clien
     for number in range(3):
         put(server, b"x", partition=number)
     for _ in range(3):
-        await consumer.get(5)
+        await consumer.get(60)
     await code()
 
     assert codes == [406, 404, 405, 408]
@@ -146,8 +146,8 @@ async def test_a_pack_that_is_not_confirmed_in_time_comes_again(
 ):
     put(server, b"a")
     consumer = await reader(client, confirm_timeout_s=0.05)
-    late = await consumer.get(5)
-    again = await consumer.get(5)
+    late = await consumer.get(60)
+    again = await consumer.get(60)
     await consumer.confirm(again)
 
     assert bodies(late) == bodies(again) == [b"a"]
@@ -165,14 +165,14 @@ async def test_failed_confirm_registers_the_partition_again(
 ):
     put(server, b"a")
     consumer = await reader(client)
-    batch = await consumer.get(5)
+    batch = await consumer.get(60)
     server.next_up["consumerCommitC2B"].append(401)
     with pytest.raises(TubeError) as refused:
         await consumer.confirm(batch)
     await server.saw("consumerRegisterC2B", 4)
 
     assert refused.value.err_code == 401
-    assert bodies(await consumer.get(5)) == [b"a"]
+    assert bodies(await consumer.get(60)) == [b"a"]
 
 
 @pytest.mark.parametrize("trouble", [500, HANG_UP, SILENCE], ids=str)
@@ -183,12 +183,12 @@ def test_a_confirmation_that_failed_is_not_made_up_for_by_the_next_get(trouble: 
     async def work(server: ScriptedTube, client: TubeClient):
         put(server, b"a")
         consumer = await reader(client)
-        batch = await consumer.get(5)
+        batch = await consumer.get(60)
         server.next_up["consumerCommitC2B"].append(trouble)
         with pytest.raises(ClientError):
             await consumer.confirm(batch)
 
-        assert bodies(await consumer.get(5)) == [b"a"]
+        assert bodies(await consumer.get(60)) == [b"a"]
 
     work()
 
@@ -200,7 +200,7 @@ async def test_a_get_that_was_lost_confirms_nothing_when_it_is_repeated(
     """Its flag may have arrived: then the one of the repeated get would be about the lost pack."""
     put(server, b"a")
     consumer = await reader(client, confirm=Confirm.NEXT_GET)
-    await consumer.confirm(await consumer.get(5))
+    await consumer.confirm(await consumer.get(60))
     put(server, b"b")
 
     def taken_and_lost(peer: Peer, serial: int, request: Any) -> None:
@@ -210,7 +210,7 @@ async def test_a_get_that_was_lost_confirms_nothing_when_it_is_repeated(
     consumer.pause(f"1:{TOPIC}:1", f"1:{TOPIC}:2")
     server.next_up["getMessagesC2B"].append(taken_and_lost)
 
-    assert bodies(await consumer.get(5)) == [b"b"]
+    assert bodies(await consumer.get(60)) == [b"b"]
 
 
 # Where the reading begins.
@@ -236,12 +236,12 @@ def test_initial_position_is_sent_with_the_first_registration_only(position: Pos
 async def test_an_offset_can_be_set(server: ScriptedTube, client: TubeClient):
     put(server, b"a", b"b", b"c")
     consumer = await reader(client)
-    batch = await consumer.get(5)
+    batch = await consumer.get(60)
     await consumer.set_offset(batch.partition, 1)
     with pytest.raises(TubeError):
         await consumer.confirm(batch)
 
-    again = await consumer.get(5)
+    again = await consumer.get(60)
     assert (bodies(again), again.offset) == ([b"b", b"c"], 1)
     with pytest.raises(TubeError) as refused:
         await consumer.set_offset("1:other:0", 1)
@@ -284,7 +284,7 @@ async def test_types_are_compared_again_as_text(server: ScriptedTube, client: Tu
     put(server, b"no type")
     consumer = await client.consumer({TOPIC: ["AaAa"]}, group=GROUP)
 
-    assert bodies(await consumer.get(5)) == [b"wanted"]
+    assert bodies(await consumer.get(60)) == [b"wanted"]
 
 
 @on_server
@@ -297,7 +297,7 @@ async def test_a_pack_of_which_nothing_is_wanted_is_passed(
         await consumer.get(0.3)
     put(server, b"wanted", kind="AaAa")
 
-    assert bodies(await consumer.get(5)) == [b"wanted"]
+    assert bodies(await consumer.get(60)) == [b"wanted"]
 
 
 @on_server
@@ -310,7 +310,7 @@ async def test_a_message_with_a_wrong_checksum_is_dropped(server: ScriptedTube, 
     consumer = await reader(client)
     server.next_up["getMessagesC2B"].append(one_is_bad)
 
-    assert bodies(await consumer.get(5)) == [b"good"]
+    assert bodies(await consumer.get(60)) == [b"good"]
     assert consumer.reading.dropped == 1
 
 
@@ -356,7 +356,7 @@ async def test_a_speed_limit_is_kept(server: ScriptedTube, client: TubeClient):
     consumer = await client.consumer(TOPIC, group=GROUP, skip_flow_control=True)
     loop = asyncio.get_running_loop()
     await server.saw("getMessagesC2B", 0)
-    getting = asyncio.ensure_future(consumer.get(5))
+    getting = asyncio.ensure_future(consumer.get(60))
     await server.saw("getMessagesC2B", 1)
     began = loop.time()
     await getting
@@ -373,7 +373,7 @@ def test_retriable_broker_errors_are_retried(code: int):
         server.next_up["getMessagesC2B"] += [code] * 3
         consumer = await reader(client)
 
-        assert bodies(await consumer.get(5)) == [b"a"]
+        assert bodies(await consumer.get(60)) == [b"a"]
         assert len(consumer.partitions) == 3
 
     work()
@@ -389,7 +389,7 @@ def test_a_refusal_that_lasts_is_raised_and_not_hidden_as_404(code: int):
             await consumer.get(1)
         del server.always["getMessagesC2B"]
         put(server, b"a")
-        batch = await consumer.get(5)
+        batch = await consumer.get(60)
         await consumer.confirm(batch)
 
         assert refused.value.err_code == code
@@ -409,7 +409,7 @@ def test_a_broker_that_forgot_us_is_registered_at_again(code: int):
         put(server, b"a")
         consumer = await reader(client)
         server.next_up["getMessagesC2B"] += [code] * 3
-        batch = await consumer.get(5)
+        batch = await consumer.get(60)
 
         assert bodies(batch) == [b"a"]
         assert len(consumer.partitions) == 3
@@ -475,7 +475,7 @@ async def test_a_heartbeat_that_fails_is_not_the_end(server: ScriptedTube, clien
     consumer = await reader(client)
     await server.saw("consumerHeartbeatC2B", 6)
 
-    assert bodies(await consumer.get(5)) == [b"a"]
+    assert bodies(await consumer.get(60)) == [b"a"]
 
 
 @on_server
@@ -488,5 +488,5 @@ async def test_a_broken_connection_costs_no_partition_and_no_message(
         put(broker, b"a")
         broker.next_up["getMessagesC2B"].append(HANG_UP)
 
-        assert bodies(await consumer.get(5)) == [b"a"]
+        assert bodies(await consumer.get(60)) == [b"a"]
         assert len(consumer.partitions) == 3

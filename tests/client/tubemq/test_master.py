@@ -411,7 +411,7 @@ async def test_unexpected_exception_ends_the_session_and_is_logged(
 
     consumer.spawn(fails())
     with pytest.raises(ClientError, match="ZeroDivisionError"):
-        await consumer.get(5)
+        await consumer.get(60)
     assert "tubemq.failed" in caplog.text
 
 

@@ -55,18 +55,18 @@ def test_everything_is_there_without_asyncio():
             producer.flush()
         with own(server, client) as consumer:
             assert consumer.partitions == consumer.available() == [key(0), key(1), key(2)]
-            batch = consumer.get(5)
+            batch = consumer.get(60)
             consumer.rollback(batch)
             again = {}
             for _ in range(3):
-                batch = consumer.get(5)
+                batch = consumer.get(60)
                 again[batch.partition] = bodies(batch)
                 consumer.confirm(batch)
             assert sorted(one for pack in again.values() for one in pack) == [b"a", b"b", b"d"]
             with pytest.raises(NoMessage):
                 consumer.get(0.01)
             consumer.set_offset(sent.partition, 0)
-            assert bodies(consumer.get(5)) == again[sent.partition]
+            assert bodies(consumer.get(60)) == again[sent.partition]
             assert consumer.offsets()[sent.partition].maximum == 1
 
 
@@ -80,7 +80,7 @@ def test_partitions_are_chosen_paused_and_resumed():
             consumer.get(0.01)
         consumer.resume(key(1))
 
-        assert bodies(consumer.get(5)) == [b"x"]
+        assert bodies(consumer.get(60)) == [b"x"]
         consumer.disconnect(key(1))
         assert consumer.partitions == []
 
@@ -117,7 +117,7 @@ def test_a_callback_runs_in_a_thread_until_the_consumer_is_closed():
         running.start()
         assert done.wait(5)
         consumer.close()
-        running.join(5)
+        running.join(60)
 
         assert got == [b"a"]
         assert not running.is_alive()
@@ -132,7 +132,7 @@ def test_close_wakes_readers_and_ends_the_thread():
         thread = threading.Thread(target=lambda: ended.append(list(consumer)))
         thread.start()
         client.close()
-        thread.join(10)
+        thread.join(60)
         client.close()
 
         assert ended == [[]]

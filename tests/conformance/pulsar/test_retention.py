@@ -148,7 +148,7 @@ def test_no_producer_begins_while_too_much_waits(
             ).create_producer(topic)
         assert "Quota" in str(caught.value) or overflow == "producer_request_hold"
         for _ in range(10):
-            consumer.acknowledge(consumer.receive(10_000))
+            consumer.acknowledge(consumer.receive(60_000))
         wait_until(lambda: backlog(admin, topic) == 0, "acks")
         send(opened, topic, 1)
 

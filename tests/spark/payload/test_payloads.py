@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import http.server
 import io
 import json
+import threading
 from decimal import Decimal
 
 import fastavro
@@ -24,6 +26,7 @@ from trilogue.spark.payload.framing import strip_header
 from trilogue.spark.payload.json_decoder import JsonDecoder
 from trilogue.spark.payload.payload import Payload, make_payload
 from trilogue.spark.payload.payload_options import parse_payload
+from trilogue.spark.payload.pulsar_registry import fetch_schema
 from trilogue.spark.payload.registered_schema import RegisteredSchema
 
 FLIGHT = {
@@ -408,3 +411,40 @@ def test_schemas_that_use_each_other_are_an_error():
 
     with pytest.raises(SchemaUnavailable, match="32 levels"):
         list(walk_references(registry, registry.version("a"), ""))
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "problem"),
+    [
+        (200, b'{"type": "AVRO", "data": "{}"}', ""),
+        (200, b'{"type": "AVRO"}', "no schema registry answered"),
+        (200, b"<html>", "no schema registry answered"),
+        (404, b'{"reason": "Schema not found"}', "topic t: has no schema there"),
+        (401, b"", "topic t: HTTP 401"),
+    ],
+)
+def test_the_schema_of_a_topic_comes_from_pulsar_s_registry(status: int, body: bytes, problem: str):
+    requests = []
+
+    class Registry(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            requests.append((self.path, self.headers.get("Authorization")))
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Registry) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_port}/"
+        if problem:
+            with pytest.raises(OptionError, match=problem):
+                fetch_schema(url, "t", "secret", None)
+        else:
+            assert fetch_schema(url, "t", "secret", None) == RegisteredSchema("AVRO", "{}")
+        thread.join()
+
+    assert requests == [("/admin/v2/schemas/public/default/t/schema", "Bearer secret")]

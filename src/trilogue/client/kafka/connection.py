@@ -120,6 +120,7 @@ class KafkaConnection:
                 await self._log_in()
         except BaseException:  # cancelled, too: nothing else would close the connection
             self.close()
+            self._frames.abort()
             raise
 
     async def _log_in(self) -> None:
@@ -163,6 +164,7 @@ class KafkaConnection:
             if self.is_open:
                 self._reason = ConnectionLost(f"the login could not be renewed: {problem}")
                 self.close()
+                self._frames.abort()
             return
         held, self._held = self._held or [], None
         for parts, pending in held:
@@ -262,6 +264,10 @@ class KafkaConnection:
         if self._session_timer is not None:
             self._session_timer.cancel()
         self._frames.close()
+
+    async def wait_closed(self) -> None:
+        """Wait until the socket of a closed connection is closed."""
+        await self._frames.wait_closed()
 
     def _look(self) -> None:
         """Whether the oldest request has waited too long; one look for all of them."""

@@ -217,6 +217,10 @@ class PulsarConnection:
         """Close; pending requests fail with ConnectionLost."""
         self._frames.close()
 
+    async def wait_closed(self) -> None:
+        """Wait until the socket of a closed connection is closed."""
+        await self._frames.wait_closed()
+
     def _tick(self) -> None:
         """Probe the broker; a probe that nothing came after ends the connection."""
         if not self._has_received:

@@ -140,6 +140,10 @@ class TubeConnection:
         self._flush()
         self._frames.close()
 
+    async def wait_closed(self) -> None:
+        """Wait until the socket of a closed connection is closed."""
+        await self._frames.wait_closed()
+
     def _next_serial(self) -> int:
         while True:
             self._serial = self._serial % LAST_SERIAL + 1

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import base64
-import json
 import os
 import ssl
 import time
-import urllib.error
 import urllib.parse
-import urllib.request
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from trilogue.client.kafka.security import Security
 from trilogue.spark.errors import OptionError, SchemaUnavailable
+from trilogue.spark.payload.registry_http import NOT_FOUND, OK, fetch_json
 
-TIMEOUT_S = 20.0
-ANSWER_MAX = 8 << 20
 ATTEMPTS = 3
 PAUSE_S = 0.5
-OK, NOT_FOUND = 200, 404
 RETRIED = frozenset({408, 429, 500, 502, 503, 504})
 UNKNOWN_S = 30.0
 """How long an id that the registry does not know is not requested again."""
@@ -143,21 +137,12 @@ class ConfluentRegistry:
 
     def _get_from(self, url: str, path: str) -> tuple[int, Any]:
         """Return the status and the JSON of an answer, None for what is no JSON of a refusal."""
-        request = urllib.request.Request(url + path)  # noqa: S310
+        authorization = ""
         if self.token:
-            request.add_header("Authorization", f"Bearer {self.token}")
+            authorization = f"Bearer {self.token}"
         elif self.user_info:
-            coded = base64.b64encode(self.user_info.encode()).decode()
-            request.add_header("Authorization", f"Basic {coded}")
-        try:
-            with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=self._tls()) as answer:  # noqa: S310
-                return OK, json.loads(answer.read(ANSWER_MAX))
-        except urllib.error.HTTPError as refused:
-            with refused:
-                text = refused.read(ANSWER_MAX)
-            with suppress(ValueError):
-                return refused.code, json.loads(text)
-            return refused.code, None
+            authorization = f"Basic {base64.b64encode(self.user_info.encode()).decode()}"
+        return fetch_json(url + path, authorization=authorization, tls=self._tls())
 
     def _tls(self) -> ssl.SSLContext | None:
         if self.ca:
@@ -178,7 +163,7 @@ def _is_registrys(body: Any) -> bool:
 
 
 class SchemaCache:
-    """Schemas by id, which never change; ids that are unknown are asked for again later."""
+    """Schemas by id, which never change; ids that are unknown are requested again later."""
 
     def __init__(self, registry: ConfluentRegistry, layout: str) -> None:
         self._registry, self._layout = registry, layout

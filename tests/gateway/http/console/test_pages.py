@@ -113,7 +113,7 @@ def test_a_message_of_a_pulsar_producer_is_decoded_by_its_schema(
     consumer = client.subscribe(topic, "analytics", schema=schema)
     for number in range(5):
         producer.send(Reading(sensor="inside", value=number), partition_key=f"p{number}")
-    consumer.acknowledge(consumer.receive(10_000))
+    consumer.acknowledge(consumer.receive(60_000))
     consumer.close()  # which sends the acknowledgement
 
     page = console.get("/messages", name=topic)
@@ -128,7 +128,7 @@ def test_a_message_of_a_pulsar_producer_is_decoded_by_its_schema(
     moved = console.send(subscription, "/subscription/reset", to="earliest")
     assert moved.row("0")[4] == "5"
     again = client.subscribe(topic, "analytics", schema=schema)
-    assert again.receive(10_000).value().value == 0
+    assert again.receive(60_000).value().value == 0
     client.close()
 
 

@@ -132,9 +132,9 @@ def test_stats_describe_producers_and_subscriptions(admin: Admin, client: pulsar
     consumer = client.subscribe(topic, "s", pulsar.ConsumerType.Shared, consumer_name="me")
     producer = client.create_producer(topic, producer_name="writer", batching_enabled=False)
     producer.send(b"x")
-    consumer.acknowledge(consumer.receive(3_000))
+    consumer.acknowledge(consumer.receive(60_000))
     producer.send(b"y")
-    consumer.receive(3_000)
+    consumer.receive(60_000)
 
     result = admin.get(f"{path}/stats")
 
@@ -264,11 +264,11 @@ def test_a_connected_consumer_goes_on_where_its_subscription_was_put(
     consumer = client.subscribe(topic, "s")
     fill(client, topic)
     for _ in range(BATCH + 1):
-        consumer.acknowledge(consumer.receive(3_000))
+        consumer.acknowledge(consumer.receive(60_000))
 
     admin.do("POST", f"{path}/subscription/s/resetcursor", {"ledgerId": -1, "entryId": -1})
 
-    assert consumer.receive(5_000).data() == b"m0"
+    assert consumer.receive(60_000).data() == b"m0"
     consumer.close()
 
 
@@ -419,11 +419,11 @@ def test_clients_come_back_after_an_unload(admin: Admin, client: pulsar.Client, 
 
     admin.do("PUT", f"{path}/unload")
     producer.send(b"after")
-    assert consumer.receive(5_000).data() == b"after"
+    assert consumer.receive(60_000).data() == b"after"
     admin.do("PUT", f"namespaces/{name}/unload")
     producer.send(b"again")
 
-    assert [consumer.receive(5_000).data() for _ in range(2)] == [b"after", b"again"]
+    assert [consumer.receive(60_000).data() for _ in range(2)] == [b"after", b"again"]
     producer.close()
     consumer.close()
 
@@ -439,7 +439,7 @@ def test_a_client_with_an_http_address_finds_its_topics(admin: Admin, name: str)
         consumer = client.subscribe(topic, "s")
         producer = client.create_producer(topic)
         producer.send(b"by http")
-        assert consumer.receive(5_000).data() == b"by http"
+        assert consumer.receive(60_000).data() == b"by http"
     assert len(client.get_topic_partitions(f"persistent://{name}/many")) == 2
     client.close()
 

@@ -11,9 +11,9 @@ from trilogue.broker.errors import BrokerError, InvalidName
 from trilogue.broker.groups.reconciliation import JOIN_EPOCH, LEAVE_EPOCH
 from trilogue.broker.groups.share.members import ShareHeartbeat, ShareHeartbeatResponse
 from trilogue.broker.names import TopicName, parse_kafka
-from trilogue.broker.promise import Promise
 from trilogue.gateway.kafka.context import PromisedResponse, RequestContext
 from trilogue.gateway.kafka.errors import to_error_code
+from trilogue.gateway.kafka.groups.heartbeat_response import respond_when_durable
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.groups.share import (
     ShareGroupHeartbeatRequest,
@@ -49,16 +49,7 @@ def handle_share_group_heartbeat(
         response = context.broker.share_groups.heartbeat(heartbeat)
     except BrokerError as refusal:
         return _error_response(to_error_code(refusal), str(refusal))
-    membership = context.broker.groups.membership
-    if membership.is_durable:
-        return _heartbeat_response(response)
-    return PromisedResponse(membership.when_durable(Promise.resolved(response)), _stored_response)
-
-
-def _stored_response(promise: Promise[ShareHeartbeatResponse]) -> ShareGroupHeartbeatResponse:
-    if promise.error is not None:
-        return _error_response(to_error_code(promise.error), str(promise.error))
-    return _heartbeat_response(promise.result())
+    return respond_when_durable(context, response, _heartbeat_response, _error_response)
 
 
 def _heartbeat_response(response: ShareHeartbeatResponse) -> ShareGroupHeartbeatResponse:

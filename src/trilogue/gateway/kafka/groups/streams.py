@@ -24,9 +24,9 @@ from trilogue.broker.groups.streams.members import (
 from trilogue.broker.groups.streams.tasks import TaskRole, Tasks, tasks_of_role
 from trilogue.broker.groups.streams.topology import InternalTopic, Subtopology, Topology
 from trilogue.broker.names import TopicName, format_kafka, parse_kafka
-from trilogue.broker.promise import Promise
 from trilogue.gateway.kafka.context import PromisedResponse, RequestContext
 from trilogue.gateway.kafka.errors import to_error_code
+from trilogue.gateway.kafka.groups.heartbeat_response import respond_when_durable
 from trilogue.gateway.kafka.groups.internal_topics import create_internal_topics
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.groups.streams import (
@@ -77,16 +77,9 @@ def handle_streams_group_heartbeat(
     except BrokerError as refusal:
         return _error_response(to_error_code(refusal), str(refusal))
     detail = create_internal_topics(context, response.missing_topics)
-    membership = context.broker.groups.membership
-    if membership.is_durable:
-        return _heartbeat_response(response, detail)
-
-    def respond(promise: Promise[StreamsHeartbeatResponse]) -> StreamsGroupHeartbeatResponse:
-        if promise.error is not None:
-            return _error_response(to_error_code(promise.error), str(promise.error))
-        return _heartbeat_response(promise.result(), detail)
-
-    return PromisedResponse(membership.when_durable(Promise.resolved(response)), respond)
+    return respond_when_durable(
+        context, response, lambda result: _heartbeat_response(result, detail), _error_response
+    )
 
 
 def _read_heartbeat(
