@@ -11,7 +11,11 @@ import httpx
 import pytest
 
 import trilogue
+from tests.waiting import wait_on_loop
+from trilogue.gateway.kafka.api_table import ApiTable
+from trilogue.gateway.kafka.apis import TABLE as TABLE_OF_APIS
 from trilogue.log.errors import StorageFailed
+from trilogue.node import gateways
 from trilogue.node.errors import StartError
 from trilogue.node.node import Node
 from trilogue.node.settings.sources import load_settings
@@ -46,6 +50,20 @@ async def probe(node, path):
     async with httpx.AsyncClient() as client:
         response = await client.get(f"http://{node.gateways.addresses['http']}/{path}")
     return response.status_code, response.text
+
+
+def test_requests_are_loaded_while_the_node_serves(tmp_path, monkeypatch):
+    """In a thread: the loop would stand still at the first use of each."""
+    fresh = ApiTable(TABLE_OF_APIS)
+    newest = [row.key << 16 | row.served[1] for row in TABLE_OF_APIS]
+    monkeypatch.setattr(gateways, "PUBLIC", fresh)
+    monkeypatch.setattr(gateways, "LOAD_AFTER_S", 0)
+
+    async def scenario():
+        async with started(tmp_path / "data"):
+            await wait_on_loop(lambda: all(map(fresh.cached_api, newest)), "all APIs are loaded")
+
+    asyncio.run(scenario())
 
 
 def test_health_follows_the_node(tmp_path):

@@ -9,14 +9,17 @@ certificate. What closes ends in the opposite order: listeners before their gate
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeAlias
 
 from trilogue.gateway.dependencies import GatewayDependencies, ProtocolGateway
+from trilogue.gateway.kafka.apis import PUBLIC
 from trilogue.gateway.kafka.connection import KafkaGateway
 from trilogue.gateway.kafka.context import KafkaSettings
 from trilogue.gateway.listener import ConnectionFactory, Listener
@@ -49,6 +52,8 @@ if TYPE_CHECKING:
     from trilogue.gateway.tubemq.authentication import Authentication
 
 WEBSOCKETS_MAX = 5_000  # each has three descriptors
+LOAD_AFTER_S = 3.0  # after the start
+END = object()
 HTTP_CONNECTIONS_MAX = 1_000  # below the limit of descriptors, which clients need
 
 Plans: TypeAlias = Mapping[str, ListenerPlan]  # by name
@@ -104,6 +109,24 @@ class Gateways:
             await self._open_tubemq(plans)
         if names := [name for name in HTTP_LISTENERS if name in plans]:
             await self._open_http([plans[name] for name in names])
+
+    async def load_requests(self) -> None:
+        """Load what Kafka's requests need and no client has used yet, in a thread.
+
+        The loop would stand still at the first use of each. Not at once: that would make each start
+        slower, and a client that comes first loads what it uses.
+        """
+        if self.kafka is None:
+            return
+        await asyncio.sleep(LOAD_AFTER_S)
+        threads = ThreadPoolExecutor(1, "loading")
+        loop, steps = asyncio.get_running_loop(), PUBLIC.load_all()
+        try:
+            with suppress(RuntimeError):  # the interpreter ends: no thread begins anything
+                while await loop.run_in_executor(threads, next, steps, END) is not END:
+                    pass
+        finally:
+            threads.shutdown(wait=False)
 
     async def _open_kafka(self, plans: list[ListenerPlan]) -> None:
         advertised: list[Address] = []

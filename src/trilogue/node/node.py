@@ -170,6 +170,7 @@ class Node:
         except BaseException:
             await self.close()
             raise
+        self.add_work(self.gateways.load_requests())
         self.lag.start()
         self._stack.callback(self.lag.stop)
         finish_secured(self.settings, self.gateways.addresses, self.place)
