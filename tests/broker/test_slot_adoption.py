@@ -93,7 +93,9 @@ class NextOwner:
     def adopt(self, slots: set[int], rows: list[Row]) -> None:
         ownership = self.broker.cluster.ownership
         ownership.adopt(slots)
-        self.broker.adopt_slots([row for row in rows if ownership.snapshot_slot(row[0]) in slots])
+        self.broker.adopt_slots(
+            slots, [row for row in rows if ownership.snapshot_slot(row[0]) in slots]
+        )
 
     def leave(self, slots: set[int]) -> list[tuple[bytes, bytes | None]]:
         """Give slots to another node; return the rows of the flush cut before."""

@@ -13,12 +13,18 @@ import pytest
 
 from tests.fakes import FakeFileSystem
 from trilogue.log.errors import AlreadyLocked
-from trilogue.log.files import BLOCK, FileSystem, OsFileSystem
+from trilogue.log.files import BLOCK, FileSystem, OsFileSystem, ScratchFileSystem
+
+KINDS: dict[str, type[FileSystem]] = {
+    "real": OsFileSystem,
+    "scratch": ScratchFileSystem,
+    "fake": FakeFileSystem,
+}
 
 
-@pytest.fixture(params=["real", "fake"])
+@pytest.fixture(params=KINDS)
 def fs(request: pytest.FixtureRequest) -> FileSystem:
-    return OsFileSystem() if request.param == "real" else FakeFileSystem()
+    return KINDS[request.param]()
 
 
 @pytest.fixture
@@ -221,3 +227,28 @@ def test_fake_kill_keeps_all_and_a_failed_sync_is_never_made_good() -> None:
     assert fs.read(home / "a") == b"x" * 512, "the page cache shows it"
     fs.power_cut(Random(1))
     assert fs.read(home / "a") == bytes(512), "no disk holds it"
+
+
+def test_scratch_files_wait_for_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A recovery's files are copies of rows in PostgreSQL: each sync would be a pause."""
+    for name in ("fsync", "fdatasync"):
+        monkeypatch.setattr(os, name, lambda _: pytest.fail("a scratch file was synced"))
+    fs, write = ScratchFileSystem(), os.pwritev
+    flags: list[int] = []
+
+    def note(fd: int, parts: tuple[memoryview], offset: int, given: int) -> int:
+        flags.append(given)
+        return write(fd, parts, offset, given)
+
+    monkeypatch.setattr(os, "pwritev", note)
+
+    file = fs.open(tmp_path / "a", create=True, direct=True)
+    file.pwrite_durable(b"x" * 10, 0)
+    file.sync()
+    fs.sync_directory(tmp_path)
+
+    assert flags == [0]
+    assert not file.direct
+    assert not fs.takes_direct(tmp_path)
+    assert fs.read(tmp_path / "a") == b"x" * 10
+    file.close()

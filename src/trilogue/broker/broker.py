@@ -15,7 +15,7 @@ changed since the previous cut. Each change is returned once, so the caller must
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from trilogue.broker.access import acls, delegation_tokens, users
@@ -315,13 +315,13 @@ class Broker:
         if self.state_topics is not None:
             self.state_topics.attach(journal)
 
-    def adopt_slots(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
+    def adopt_slots(self, slots: Container[int], rows: Sequence[tuple[bytes, bytes]]) -> None:
         """Serve slots that `ownership.adopt` has added, while it serves others; CorruptLog.
 
-        `rows` are the snapshot rows of these slots. Their former owner has brought everything else
+        `rows` are their snapshot rows. Their former owner has brought everything else
         to segments, which the log must have by now.
         """
-        opened = self.cluster.adopt_slots()
+        opened = self.cluster.follow_owners(slots)
         self._load_rows(rows)
         self.subscriptions.adopt(opened)
         self.share_partitions.positions.adopt(set(opened))
@@ -346,7 +346,7 @@ class Broker:
         ending.
         """
         self.cluster.ownership.release(slots)
-        closed = self.cluster.release_slots()
+        closed = self.cluster.release_slots(slots)
         gives_name, _ = self._givers(slots)
         self.subscriptions.close(closed)
         self.share_partitions.close(set(closed))

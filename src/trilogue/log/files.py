@@ -227,6 +227,19 @@ class OsLock:
             os.close(fd)
 
 
+class ScratchFile(OsFile):
+    """A file that need not survive a power cut: nothing waits for the disk."""
+
+    __slots__ = ()
+
+    def pwrite_durable(self, data: Buffer, offset: int) -> None:
+        """Write all of `data`."""
+        self.pwrite(data, offset)
+
+    def sync(self) -> None:
+        """Return at once."""
+
+
 class OsFileSystem:
     """The operating system's files, private to their owner and never through a symbolic link.
 
@@ -237,10 +250,7 @@ class OsFileSystem:
 
     def open(self, path: Path, *, create: bool = False, direct: bool = False) -> File:
         """Open for reading and writing."""
-        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
-        if create:
-            flags |= os.O_CREAT | os.O_EXCL
-        return _opened(path, os.open(path, flags, FILE_MODE), direct=direct)
+        return _opened(path, _open_descriptor(path, create=create), direct=direct)
 
     def open_read(self, path: Path, *, direct: bool = False) -> File:
         """Open for reading; a read-only mount or a right to read is enough."""
@@ -315,6 +325,37 @@ class OsFileSystem:
             os.close(fd)
             raise AlreadyLocked(f"another process works on {path.parent}") from None
         return OsLock(fd)
+
+
+class ScratchFileSystem(OsFileSystem):
+    """Files of a directory whose content is elsewhere, too, and that ends with its process."""
+
+    __slots__ = ()
+
+    def open(
+        self,
+        path: Path,
+        *,
+        create: bool = False,
+        direct: bool = False,  # noqa: ARG002 - it is a hint
+    ) -> File:
+        """Open for reading and writing, by way of the page cache."""
+        return ScratchFile(path, _open_descriptor(path, create=create), direct=False)
+
+    def sync_directory(self, path: Path) -> None:
+        """Return at once."""
+
+    def takes_direct(self, directory: Path) -> bool:  # noqa: ARG002 - whatever it is
+        """Nothing is written past the page cache."""
+        return False
+
+
+def _open_descriptor(path: Path, *, create: bool) -> int:
+    """Open a file, or make an empty one, for reading and writing."""
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+    if create:
+        flags |= os.O_CREAT | os.O_EXCL
+    return os.open(path, flags, FILE_MODE)
 
 
 def _opened(path: Path, fd: int, *, direct: bool) -> OsFile:

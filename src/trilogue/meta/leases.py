@@ -44,7 +44,7 @@ SELECT application_name FROM pg_stat_activity
 WHERE datname = current_database() AND starts_with(application_name, $1)
 """
 HEX: Final = re.compile("(?:[0-9a-f]{2})+")
-GONE_PART: Final = 0.5  # of a lease: for a node whose presence has ended
+GONE_PART: Final = 1 / 3  # of a lease: for a node whose presence has ended
 
 
 class Lease(msgspec.Struct, frozen=True):

@@ -228,7 +228,8 @@ class Node:
         self._stack.push_async_callback(self.helper.close)
         self._manifests = ManifestWriter(self.storage, self._publisher)
         in_cluster = self.place.cluster is not None
-        self._manifests.is_publisher = in_cluster or self.storage.meta.state.owns(0)
+        is_publisher = in_cluster or self.storage.meta.state.owns(0)
+        self._manifests.is_publisher = is_publisher and not self.place.is_recovery
         versions = open_versions(self.storage, self._stack) if self.place.has_others else None
         self.metadata_writer = MetadataWriter(self.storage, self._manifests, versions)
         grace_s = settings.seconds("segments.grace")

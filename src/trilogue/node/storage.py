@@ -37,7 +37,7 @@ from trilogue.gateway.kafka.groups.member_metadata import CLASSIC_ASSIGNMENTS, r
 from trilogue.gateway.telemetry.request_latency import LatencyHistogram
 from trilogue.log.directory import FIRST_NODE, DataDirectory
 from trilogue.log.errors import AlreadyLocked, LogError
-from trilogue.log.files import File, OsFileSystem
+from trilogue.log.files import File, OsFileSystem, ScratchFileSystem
 from trilogue.log.formats import check_formats
 from trilogue.log.journal.commit import thread_committer
 from trilogue.log.journal.journal import JournalLimits
@@ -87,6 +87,12 @@ class NodePlace(msgspec.Struct, frozen=True):
     def has_others(self) -> bool:
         """Whether other nodes change meta, too."""
         return self.is_shared or self.cluster is not None
+
+    @property
+    def is_recovery(self) -> bool:
+        """Whether its directory ends with it, and what is in its journal is in PostgreSQL."""
+        shared = None if self.cluster is None else self.cluster.shared
+        return shared is not None and shared.is_recovery
 
     @property
     def is_first(self) -> bool:
@@ -193,7 +199,7 @@ def _open(
     place: NodePlace,
     free_bytes: Callable[[], int] | None,
 ) -> Storage:
-    fs = OsFileSystem()
+    fs = ScratchFileSystem() if place.is_recovery else OsFileSystem()
     directory = _open_directory(fs, path, place, settings.number("journal.file-size"))
     stack.callback(directory.close)
     last = stack.enter_context(ExitStack())  # closed after meta: others may serve as this node then

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
@@ -460,16 +460,12 @@ class Cluster:
 
     # -- slots that come and go
 
-    def adopt_slots(self) -> list[int]:
-        """Open the partitions of slots that this node serves now, and did not; return their ids."""
-        return self._follow_owners()
-
-    def release_slots(self) -> list[int]:
+    def release_slots(self, slots: Container[int]) -> list[int]:
         """Close the partitions of slots that this node serves no more; return their ids.
 
         Their logs stay until `end_release`: what is in them may not be durable yet.
         """
-        for listener in self.close_listeners if (closed := self._follow_owners()) else ():
+        for listener in self.close_listeners if (closed := self.follow_owners(slots)) else ():
             listener(closed)
         return closed
 
@@ -484,10 +480,12 @@ class Cluster:
         """Drop the log of a released partition, and call who waits for more in it."""
         self._placement.drop_log(partition_id)
 
-    def _follow_owners(self) -> list[int]:
-        """Open and close partitions as this node serves their slots; return the ids of those."""
+    def follow_owners(self, slots: Container[int]) -> list[int]:
+        """Open and close partitions of slots as this node serves them; return the ids of those."""
         changed: list[int] = []
-        for topic in list(self._topics.values()):
+        moved = {key for key, row in self._meta.partitions.items() if row.slot in slots}
+        has_none = moved.isdisjoint
+        for topic in [each for each in self if not has_none(each.row.partitions)]:
             parts = self._placement.place(topic.partitions)
             pairs = zip(topic.partitions, parts, strict=True)
             came = [new.partition_id for old, new in pairs if new is not old]

@@ -2,13 +2,13 @@
 
 ```
  meta has a slot that is new here ──► rows of its snapshots ──► segments, partitions, state
-   MetadataFollower                     a thread                  one step of the loop
+   MetadataFollower                     a thread                  one step of the loop for each slot
 ```
 
 The former owner gave the slot away when nothing of it was left in its journal (hand_over.py), so
-meta, its snapshots and object storage have everything. Until the step the node refuses clients of
-the slot, and its other partitions and connections go on. What fails is tried by a start instead,
-which has the patience for a database that is away.
+meta, its snapshots and object storage have everything. Until its step the node refuses clients of
+a slot, and its other partitions and connections go on. What fails is tried by a start instead,
+which has the patience for a database that is away; slots before it are served until then.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from trilogue.node.storage import Storage
 
 log = logging.getLogger(__name__)
 
+Row = tuple[bytes, bytes]  # of a snapshot: key and value
+
 
 class SlotAdoption:
     """Follows the owners of slots for one node."""
@@ -42,27 +44,41 @@ class SlotAdoption:
         began = time.monotonic()
         try:
             rows = await asyncio.to_thread(self._read_rows, slots)
-            self._adopt(slots, rows)
+            for slot in slots:
+                await asyncio.sleep(0)
+                self._adopt(slot, rows[slot])
         except (LogError, MetaError, OSError) as error:
             log.warning("slots.not_adopted", extra={"slots": slots, "reason": repr(error)})
             self._hand_over.request({})
             return
         took_s = round(time.monotonic() - began, 3)
-        log.info("slots.adopted", extra={"slots": slots, "rows": len(rows), "took_s": took_s})
+        count = sum(map(len, rows.values()))
+        log.info("slots.adopted", extra={"slots": slots, "rows": count, "took_s": took_s})
 
-    def _read_rows(self, slots: Collection[int]) -> list[tuple[bytes, bytes]]:
-        """Read the snapshot rows of slots: of all of them, since keys have no slot."""
-        slot_of, wanted = self._storage.broker.cluster.ownership.snapshot_slot, set(slots)
-        return [row for row in self._storage.meta.snapshots() if slot_of(row[0]) in wanted]
+    def _read_rows(self, slots: Collection[int]) -> dict[int, list[Row]]:
+        """Return the snapshot rows of each slot; all are read, since keys have no slot."""
+        slot_of = self._storage.broker.cluster.ownership.snapshot_slot
+        rows: dict[int, list[Row]] = {slot: [] for slot in slots}
+        for row in self._storage.meta.snapshots():
+            if (found := rows.get(slot_of(row[0]))) is not None:
+                found.append(row)
+        return rows
 
-    def _adopt(self, slots: Collection[int], rows: list[tuple[bytes, bytes]]) -> None:
+    def _adopt(self, slot: int, rows: list[Row]) -> None:
+        ownership = self._storage.broker.cluster.ownership
+        ownership.adopt([slot])
+        try:
+            self._load(slot, rows)
+        except BaseException:
+            ownership.release([slot])  # until the start that follows its clients are refused
+            raise
+
+    def _load(self, slot: int, rows: list[Row]) -> None:
+        """Add a slot's segments, partitions and state."""
         storage = self._storage
-        state, ownership = storage.meta.state, storage.broker.cluster.ownership
-        ownership.adopt(slots)
+        ownership, known = storage.broker.cluster.ownership, storage.log.segments
+        others = (each for key, each in storage.meta.state.segments.items() if key not in known)
         storage.log.adopt_segments(
-            sorted(
-                filter(ownership.reads_segment, state.segments.values()),
-                key=lambda each: each.first_sequence,
-            )
+            sorted(filter(ownership.reads_segment, others), key=lambda each: each.first_sequence)
         )
-        storage.broker.adopt_slots(rows)
+        storage.broker.adopt_slots({slot}, rows)

@@ -38,7 +38,7 @@ from trilogue.node.cluster.window_recovery import encode_row
 
 log = logging.getLogger(__name__)
 
-RENEWALS: Final = 4  # in the time of a lease
+RENEWALS: Final = 6  # in the time of a lease
 RECONNECT_S: Final = (0.05, 0.2, 0.5, 1.0)
 CLOSE_S: Final = 5.0
 START_S: Final = 10.0

@@ -39,14 +39,16 @@ FLUSH_LIMIT_S: Final = (
     600.0  # object storage may be slow; while it is away the job fails and is repeated
 )
 FOLDER: Final = "recovery"  # in the directory of the node that does it
-
+JOURNAL_FILE_BYTES: Final = 1 << 20  # it writes markers of transactions at most
 
 MODULES: Final = (
     "asyncpg",
     "obstore",
     "trilogue.log.objects.obstore_store",
+    "trilogue.node.cluster.adoption",
     "trilogue.node.cluster.lease_guard",
     "trilogue.node.cluster.opening",
+    "trilogue.node.cluster.versions",
     "trilogue.node.metadata_follower",
     "trilogue.node.node",
 )
@@ -89,7 +91,13 @@ async def _recover(job: SlotRecovery, folder: Path) -> dict[int, int]:
     from trilogue.node.node import Node
 
     closed = {f"listen.{name}": "off" for name in ALL_LISTENERS}
-    own = {"data": str(folder), "ready-file": None, "access.users-file": None, **closed}
+    own = {
+        "data": str(folder),
+        "ready-file": None,
+        "access.users-file": None,
+        "journal.file-size": JOURNAL_FILE_BYTES,
+        **closed,
+    }
     node = Node(job.settings.replaced(own, "recovery"), place=job.place)
     node.new_helper = ThreadHelper  # no client waits for this process
     await node.start()

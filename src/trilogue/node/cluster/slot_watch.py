@@ -155,6 +155,7 @@ class SlotWatch:
         shared = replace(
             self._shared,
             is_standby=False,
+            is_recovery=True,
             after_epoch=lease.epoch,
             after_renewals=lease.renewals,
         )
