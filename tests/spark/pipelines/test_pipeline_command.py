@@ -6,12 +6,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
 from tests.server import Server, clean_environment, command_line
 from tests.spark.rooms import make_topic, numbered, produce
 from tests.spark.test_sink_exactly_once import committed
 from tests.tools import require
 from trilogue.spark.local_session import find_java
+from trilogue.spark.pipelines.streaming import ATTEMPTS, NOT_STARTED, run_to_end
 
 pytestmark = pytest.mark.timeout(1_500)
 PIPELINE = """
@@ -120,3 +122,33 @@ def test_a_file_without_a_pipeline_is_refused_before_spark_starts(tmp_path):
     refused = run(file, tmp_path / "run", "--streaming", "--refresh", "x")
     assert refused.returncode == 2
     assert "--streaming takes no --refresh" in refused.stderr
+
+
+class ScriptedQuery:
+    """A query of one row that ends with an error, or without."""
+
+    def __init__(self, error: str = "") -> None:
+        self.error = error
+        self.recentProgress = [{"numInputRows": 1}]
+
+    def awaitTermination(self) -> None:  # noqa: N802
+        if self.error:
+            raise StreamingQueryException(self.error)
+
+    def exception(self) -> str | None:
+        return self.error or None
+
+
+def test_a_query_starts_again_only_where_its_planner_came_too_late():
+    late, broken = f"[STREAM_FAILED] … {NOT_STARTED}.", "[STREAM_FAILED] … DataLost"
+    queries = [ScriptedQuery(late), ScriptedQuery(), ScriptedQuery()]
+    assert run_to_end(lambda: queries.pop(0)) == 2
+    assert len(queries) == 1
+
+    queries = [ScriptedQuery(broken), ScriptedQuery()]
+    with pytest.raises(StreamingQueryException, match="DataLost"):
+        run_to_end(lambda: queries.pop(0))
+    queries = [ScriptedQuery(late) for _ in range(ATTEMPTS + 1)]
+    with pytest.raises(StreamingQueryException, match="connect back"):
+        run_to_end(lambda: queries.pop(0))
+    assert len(queries) == 1

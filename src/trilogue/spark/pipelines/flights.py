@@ -50,10 +50,14 @@ DELAYED_MINUTES, POOR_VISIBILITY_MILES = 15, 3
 
 @dataclass(frozen=True)
 class PipelineLocations:
-    """The broker to read from, and the folder to write to."""
+    """The broker to read from, and the folder to write to.
+
+    `caches_tables`: small topics are read once a query; a declared pipeline allows no cache.
+    """
 
     servers: str
     output: Path
+    caches_tables: bool = True
 
     def parquet(self, name: str) -> str:
         """Return the folder of one result."""
@@ -119,7 +123,8 @@ def _table(spark: SparkSession, locations: PipelineLocations, topic: str, schema
         .option("columns", "value")
         .load()
     )
-    return _json_rows(frame, schema).cache()
+    rows = _json_rows(frame, schema)
+    return rows.cache() if locations.caches_tables else rows
 
 
 def _with_weather(spark: SparkSession, locations: PipelineLocations) -> DataFrame:

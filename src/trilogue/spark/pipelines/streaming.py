@@ -8,7 +8,7 @@ the declarative engine has its own elsewhere: a folder belongs to one of them (d
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,8 +28,13 @@ if TYPE_CHECKING:
     from pyspark.pipelines.flow import AutoCdcFlow, Flow
     from pyspark.pipelines.output import Output, Table
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
 
 MISSING = "TABLE_OR_VIEW_NOT_FOUND"
+NOT_STARTED = "Python worker failed to connect back"
+"""Spark gives a Python process that plans a source 10 s to start, which no setting changes."""
+ATTEMPTS = 5
+"""Of a query whose processes do not start in time: a busy machine may need more."""
 
 
 def run_streaming(
@@ -173,13 +178,16 @@ class _Run:
         if isinstance(output, Sink):
             for key, value in output.options.items():
                 writer = writer.option(key, value)
-            query = writer.format(output.format).start()
-        else:
+            writer = writer.format(output.format)
+
+        def start() -> StreamingQuery:
+            if isinstance(output, Sink):
+                return writer.start()
             columns = _partition_columns(output)
             form = getattr(output, "format", None) or "parquet"
-            query = writer.toTable(output.name, format=form, partitionBy=columns)
-        query.awaitTermination()
-        self.rows[flow.name] = sum(each["numInputRows"] for each in query.recentProgress)
+            return writer.toTable(output.name, format=form, partitionBy=columns)
+
+        self.rows[flow.name] = run_to_end(start)
 
     def _build(self, flow: Flow) -> DataFrame:
         """Return the rows of a flow, when all outputs that it reads are up to date."""
@@ -217,6 +225,24 @@ class _Run:
         named = re.findall(r"SubqueryAlias (\S+)", plan)
         found = {self._find_output(name) for name in named if "." in name}
         return [name for name in self.outputs if name in found]
+
+
+def run_to_end(start: Callable[[], StreamingQuery]) -> int:
+    """Return the rows that a query read; one that could not plan starts again at its checkpoint."""
+    from pyspark.errors import StreamingQueryException
+
+    rows = 0
+    for attempt in range(ATTEMPTS):
+        query = start()
+        try:
+            query.awaitTermination()
+        except StreamingQueryException as error:
+            if NOT_STARTED not in str(error) or attempt == ATTEMPTS - 1:
+                raise
+        rows += sum(each["numInputRows"] for each in query.recentProgress)
+        if query.exception() is None:
+            break
+    return rows
 
 
 def _partition_columns(output: Output | Table) -> list[str] | None:
