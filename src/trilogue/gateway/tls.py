@@ -1,4 +1,4 @@
-"""The certificate of the TLS listeners, read again when its files change.
+"""The certificate of the TLS listeners, which is reloaded when its files change.
 
 TLS 1.2 and later, with forward secrecy and authenticated encryption only. A change of a file is
 seen within a second, at the next handshake; open connections stay. A file that cannot be used
