@@ -24,7 +24,7 @@ from trilogue.wire.kafka.codec.header import RequestHeader, encode_request_heade
 from trilogue.wire.kafka.codec.schema import Field, Wire, is_message, table
 
 TOPICS = 2_000
-BYTES = 4 << 20  # of a request, about
+BYTES = 1 << 20  # of a request, about
 CLIENTS, TIMES = 20, 2
 WAIT_S = 240
 VALUES = {"timeout_ms": 1_000, "replica_id": -1, "producer_id": -1, "max_wait_ms": 0}
