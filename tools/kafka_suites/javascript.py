@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from tools.kafka_suites.programs import ADDRESS, Run, left_out
@@ -13,7 +13,7 @@ from tools.suites import FAILED, PASSED, SKIPPED, run
 
 COLOURS = re.compile(r"\x1b\[[\d;]*m")
 JEST = ("node_modules/.bin/jest", "--forceExit", "--runInBand", "--ci", "--json")
-MOCHA = ("node_modules/.bin/mocha", "--exit", "--ui", "exports", "--reporter", "json")
+MOCHA = ("node_modules/.bin/mocha", "--exit", "--reporter", "json")
 
 
 def kafkajs(job: Run) -> None:
@@ -30,22 +30,24 @@ def confluent_javascript(job: Run) -> None:
         more["TEST_CONSUMER_GROUP_PROTOCOL"] = "consumer"
     where = job.folder / "test/promisified"
     files = [each for each in where.rglob("*.spec.js") if each.parent.name != "unit"]
-    run_jest(job, files, more)
+    run_jest(job, files, more, ["--config={}"])  # none is in TypeScript
     run_mocha(job, (job.folder / "e2e").glob("*.spec.js"), more)
 
 
-def run_jest(job: Run, files: Iterable[Path], more: Mapping[str, str]) -> None:
+def run_jest(
+    job: Run, files: Iterable[Path], more: Mapping[str, str], choice: Sequence[str] = ()
+) -> None:
     for file in sorted(files):
         name = str(file.relative_to(job.folder))
         if not job.takes(name):
             continue
         with tempfile.TemporaryDirectory() as scratch:
             outcome = Path(scratch) / "outcome.json"
-            options = [f"--testTimeout={job.seconds * 500:.0f}", "--coverage=false"]
+            options = [f"--testTimeout={job.seconds * 500:.0f}", *choice]
             command = [*JEST, *options, f"--outputFile={outcome}", "--runTestsByPath", name]
-            _, output = run(command, job.folder, job.seconds * 4, more)
+            _, output = run(command, job.folder, job.seconds * 10, more)
             if not outcome.exists():
-                job.note(name, FAILED, job.seconds * 4, f"{output}\nE   hangs")
+                job.note(name, FAILED, job.seconds * 10, f"{output}\nE   hangs")
                 continue
             found = json.loads(outcome.read_text())["testResults"][0]
             if not found["assertionResults"] and found["status"] == FAILED:
@@ -69,9 +71,9 @@ def run_mocha(job: Run, files: Iterable[Path], more: Mapping[str, str]) -> None:
             outcome = Path(scratch) / "outcome.json"
             options = ["--timeout", f"{job.seconds * 1000:.0f}"]
             options += ["--reporter-option", f"output={outcome}"]
-            _, output = run([*MOCHA, *options, name], job.folder, job.seconds * 4, more)
+            _, output = run([*MOCHA, *options, name], job.folder, job.seconds * 10, more)
             if not outcome.exists():
-                job.note(name, FAILED, job.seconds * 4, f"{output}\nE   hangs")
+                job.note(name, FAILED, job.seconds * 10, f"{output}\nE   hangs")
                 continue
             found = json.loads(outcome.read_text())
             for each in found["pending"]:

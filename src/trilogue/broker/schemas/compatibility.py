@@ -5,9 +5,10 @@ tests/vectors/pulsar/schemas.json.
 
 - AVRO, JSON and PROTOBUF schemas are Avro definitions in JSON. A reader's schema is compatible with
   a writer's if Avro can resolve them; names of records and missing symbols of enums do not matter,
-  because they do not stop Avro's resolver. JSON schemas of clients before protocol version 13 are
-  in JSON Schema's form, which counts as compatible with everything of the same id; so are those of
-  the schema registry, which have the property `schema.language`.
+  because they do not stop Avro's resolver; for the schema registry they do (`strict`), as at
+  Confluent's. JSON schemas of clients before protocol version 13 are in JSON Schema's form,
+  which counts as compatible with everything of the same id; so are those of the schema registry,
+  which have the property `schema.language`.
 - KEY_VALUE schemas are two: both must be compatible with those before, and keep their types.
 - PROTOBUF_NATIVE schemas keep their root message.
 - Primitive types have no definition: they are compatible with themselves.
@@ -122,9 +123,17 @@ def is_same(one: Definition, other: Definition) -> bool:
 
 
 def check_compatible(
-    new: Definition, olds: Sequence[Definition], strategy: CompatibilityStrategy
+    new: Definition,
+    olds: Sequence[Definition],
+    strategy: CompatibilityStrategy,
+    *,
+    strict: bool = False,
 ) -> None:
-    """Refuse a new schema that is incompatible with `olds`, newest last."""
+    """Refuse a new schema that is incompatible with `olds`, newest last.
+
+    `strict`: by Avro's specification, as Confluent's registry does it, where names of records and
+    missing symbols of enums matter.
+    """
     if strategy is CompatibilityStrategy.ALWAYS_COMPATIBLE or not olds:
         return
     for old in olds:
@@ -140,33 +149,41 @@ def check_compatible(
     check = _CHECKS.get(new.kind)
     if check is not None:
         for old in compared:
-            check(new, old, strategy)
+            check(new, old, strategy, strict)
 
 
-def _check_avro(new: Definition, old: Definition, strategy: CompatibilityStrategy) -> None:
+def _check_avro(
+    new: Definition, old: Definition, strategy: CompatibilityStrategy, strict: bool
+) -> None:
     if new.kind == JSON and (is_json_schema(new) or is_json_schema(old)):
         _check_old_json(new, old)
         return
     ours, theirs = _avro(new.data)[1], _avro(old.data)[1]
-    if strategy in BACKWARD and not can_read(ours, theirs):
-        raise IncompatibleSchema(f"the new schema cannot read what the old one wrote ({_NAMED})")
-    if strategy in FORWARD and not can_read(theirs, ours):
-        raise IncompatibleSchema(f"the old schema cannot read what the new one writes ({_NAMED})")
+    causes = _STRICT_CAUSES if strict else _CAUSES
+    if strategy in BACKWARD and not can_read(ours, theirs, strict=strict):
+        raise IncompatibleSchema(f"the new schema cannot read what the old one wrote ({causes})")
+    if strategy in FORWARD and not can_read(theirs, ours, strict=strict):
+        raise IncompatibleSchema(f"the old schema cannot read what the new one writes ({causes})")
 
 
-_NAMED: Final = "a field without default, or of another type"
+_CAUSES: Final = "a field without default, or of another type"
+_STRICT_CAUSES: Final = f"{_CAUSES}, another name, or a symbol that an enum lacks"
 
 
-def _check_key_value(new: Definition, old: Definition, strategy: CompatibilityStrategy) -> None:
+def _check_key_value(
+    new: Definition, old: Definition, strategy: CompatibilityStrategy, strict: bool
+) -> None:
     for ours, theirs in zip(key_and_value(new), key_and_value(old), strict=True):
         if ours.kind != theirs.kind:
             raise IncompatibleSchema(
                 f"key or value schemas are of different types: {theirs.kind}, {ours.kind}"
             )
-        check_compatible(ours, [theirs], strategy)
+        check_compatible(ours, [theirs], strategy, strict=strict)
 
 
-def _check_native(new: Definition, old: Definition, _strategy: CompatibilityStrategy) -> None:
+def _check_native(
+    new: Definition, old: Definition, _strategy: CompatibilityStrategy, _strict: bool
+) -> None:
     if root_message(new.data) != root_message(old.data):
         raise IncompatibleSchema("the root message may not change")
 
@@ -179,7 +196,8 @@ def _check_old_json(new: Definition, old: Definition) -> None:
             raise IncompatibleSchema("the JSON schemas have different ids")
 
 
-_CHECKS: Final[Mapping[str, Callable[[Definition, Definition, CompatibilityStrategy], None]]] = {
+_Check = Callable[[Definition, Definition, CompatibilityStrategy, bool], None]
+_CHECKS: Final[Mapping[str, _Check]] = {
     **dict.fromkeys(AVRO_LIKE, _check_avro),
     KEY_VALUE: _check_key_value,
     NATIVE: _check_native,
@@ -346,19 +364,19 @@ def _plain(schema: Any) -> Any:
     return "record" if schema == "error" else schema
 
 
-def can_read(reader: Any, writer: Any) -> bool:
+def can_read(reader: Any, writer: Any, *, strict: bool = False) -> bool:
     """Whether Avro resolves what one schema wrote for a reader with another."""
     from avro.compatibility import SchemaCompatibilityType
 
     try:
-        result = _checker().get_compatibility(reader, writer)
+        result = _checker(strict).get_compatibility(reader, writer)
     except Exception as error:  # it raises what Python does where it did not expect something
         raise IncompatibleSchema(f"not to be compared: {str(error)[:200]}") from error
     return result.compatibility is SchemaCompatibilityType.compatible
 
 
-def _checker() -> Any:
-    """Return Avro's own checker with the rules of the resolver that Pulsar uses."""
+def _checker(strict: bool) -> Any:
+    """Return Avro's own checker; if not `strict`, with the rules of the resolver of Pulsar."""
     from avro.compatibility import (
         CompatibleResult,
         ReaderWriterCompatibilityChecker,
@@ -371,8 +389,9 @@ def _checker() -> Any:
     class Checker(ReaderWriterCompatibilityChecker):
         def calculate_compatibility(self, reader: Any, writer: Any, location: Any) -> Any:
             if reader.type == writer.type == "record":
-                return self.records(reader, writer, location)
-            if reader.type == writer.type == "enum":
+                named = check_schema_names(reader, writer, location) if strict else CompatibleResult
+                return merge(named, self.records(reader, writer, location))
+            if not strict and reader.type == writer.type == "enum":
                 return check_schema_names(reader, writer, location)
             return super().calculate_compatibility(reader, writer, location)
 

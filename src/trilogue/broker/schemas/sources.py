@@ -112,7 +112,7 @@ def check_change(
     if not olds or strategy is CompatibilityStrategy.ALWAYS_COMPATIBLE:
         return
     if new.kind != NATIVE and not is_json_schema(new):
-        check_compatible(new, olds, strategy)
+        check_compatible(new, olds, strategy, strict=True)
         return
     for old in olds if strategy in TRANSITIVE else olds[-1:]:
         if old.kind != new.kind or is_json_schema(old) != is_json_schema(new):
@@ -187,6 +187,8 @@ def _bundle_json(text: str, resolved: Resolved) -> bytes:
 
 def _compact(text: str) -> str:
     """Return JSON without spaces; InvalidSchema."""
+    if not text.strip():
+        raise InvalidSchema("Empty schema")
     try:
         found = json.loads(text)
         compact = json.dumps(found, separators=(",", ":"), ensure_ascii=False, allow_nan=False)

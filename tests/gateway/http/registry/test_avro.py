@@ -118,6 +118,45 @@ def test_an_incompatible_schema_is_refused(registry):
     assert registry.register_schema("strict-value", wider)
 
 
+COLOUR = {"type": "enum", "name": "Colour", "symbols": ["RED", "GREEN"]}
+CHANGES = {
+    "symbol": {**COLOUR, "symbols": ["RED", "GREEN", "BLUE"]},
+    "name": {**COLOUR, "name": "Shade"},
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "strategy", "accepted"),
+    [
+        ("symbol", "BACKWARD", True),
+        ("symbol", "FORWARD", False),
+        ("symbol", "FULL", False),
+        ("name", "BACKWARD", False),
+        ("name", "NONE", True),
+    ],
+)
+def test_names_and_symbols_matter_as_at_the_real_registry(registry, change, strategy, accepted):
+    subject = f"colours-{change}-{strategy}"
+    registry.register_schema(subject, Schema(json.dumps(COLOUR), "AVRO"))
+    registry.set_compatibility(subject, strategy)
+    changed = Schema(json.dumps(CHANGES[change]), "AVRO")
+
+    assert registry.test_compatibility(subject, changed) is accepted
+    if accepted:
+        registry.register_schema(subject, changed)
+    else:
+        with pytest.raises(SchemaRegistryError) as problem:
+            registry.register_schema(subject, changed)
+        assert code_of(problem) == (409, 409)
+
+
+def test_a_record_of_another_name_is_incompatible(registry):
+    registry.register_schema("renamed-value", Schema(ORDER, "AVRO"))
+    renamed = Schema(json.dumps({**json.loads(ORDER), "name": "Purchase"}), "AVRO")
+
+    assert not registry.test_compatibility("renamed-value", renamed)
+
+
 def test_references_are_resolved(admin: Admin, registry):
     registry.register_schema("shop.Order", Schema(ORDER, "AVRO"))
     basket = {"type": "record", "name": "Basket", "fields": [{"name": "o", "type": "shop.Order"}]}

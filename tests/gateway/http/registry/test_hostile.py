@@ -79,3 +79,18 @@ def test_a_subject_that_is_read_only_takes_no_schema(client: httpx.Client):
     assert client.get("/mode/kept").json() == {"mode": "READONLY"}
     assert client.delete("/mode/kept").json() == {"mode": "READONLY"}
     assert client.post("/subjects/kept/versions", **post('"int"')).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "code", "message"),
+    [
+        ("subjects/empty/versions", " ", 42201, "Empty schema"),
+        ("compatibility/subjects/absent/versions/1", '"int"', 40402, "Version 1 not found."),
+    ],
+)
+def test_errors_have_the_words_of_the_real_registry(
+    client: httpx.Client, path: str, text: str, code: int, message: str
+):
+    reply = client.post(path, json={"schema": text})
+
+    assert reply.json() == {"error_code": code, "message": message}

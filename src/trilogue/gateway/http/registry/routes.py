@@ -120,7 +120,7 @@ async def _answer(
 
 def _error(code: int, message: str) -> Response:
     """Return an error; with 408 and 413 the body was not read, and the connection ends."""
-    if code == INVALID_SCHEMA and not message.startswith(INVALID):
+    if code == INVALID_SCHEMA and not message.startswith((INVALID, "Empty schema")):
         message = f"{INVALID}: {message}"
     status = int(str(code)[:3])
     headers = {**HEADERS, "connection": "close"} if status in {408, 413} else HEADERS

@@ -138,7 +138,7 @@ def _formatted(
 def _schema_id(request: RegistryRequest) -> int:
     text = request.params["id"]
     if not (text.isascii() and text.isdigit() and len(text) <= 10):
-        raise RegistryError(404, f"HTTP 404 Not Found: {text[:40]} is no id")
+        raise RegistryError(404, "HTTP 404 Not Found")
     return int(text)
 
 

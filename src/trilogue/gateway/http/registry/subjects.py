@@ -18,8 +18,10 @@ from trilogue.gateway.http.registry.registry_request import (
     INCOMPATIBLE,
     REFERENCE_EXISTS,
     SCHEMA_NOT_FOUND,
+    SUBJECT_NOT_FOUND,
     SUBJECT_NOT_SOFT_DELETED,
     SUBJECT_SOFT_DELETED,
+    VERSION_NOT_FOUND,
     VERSION_NOT_SOFT_DELETED,
     VERSION_SOFT_DELETED,
     RegistryError,
@@ -190,7 +192,14 @@ async def test_all(request: RegistryRequest) -> object:
 
 async def test_one(request: RegistryRequest) -> object:
     """Return whether a schema is compatible with one version."""
-    return await _test(request, [request.subject_version()])
+    try:
+        version = request.subject_version()
+    except RegistryError as error:
+        if error.code != SUBJECT_NOT_FOUND:
+            raise
+        text = request.params["version"]  # a real registry looks for the version only
+        raise RegistryError(VERSION_NOT_FOUND, f"Version {text} not found.") from error
+    return await _test(request, [version])
 
 
 async def _test(request: RegistryRequest, known: list[SubjectVersion]) -> object:
@@ -229,7 +238,7 @@ async def delete_subject(request: RegistryRequest) -> object:
     if not left:
         raise RegistryError(
             SUBJECT_SOFT_DELETED,
-            f"Subject '{name}' was soft deleted. Set permanent=true to delete permanently",
+            f"Subject '{name}' was soft deleted.Set permanent=true to delete permanently",
         )
     _check_referrers(request, left)
     await request.commit_change(lambda: subjects.plan_hide(subjects.versions(request.subject)))
