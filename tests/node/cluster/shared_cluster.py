@@ -39,7 +39,7 @@ class SharedCluster:
                 "nodes": 1,
                 "ack": "shared",
                 "cluster.size": self.size,
-                "cluster.lease": "2s",
+                "cluster.lease": "3s",
                 "cluster.spread-after": self.spread_after,
                 "objects.url": f"file://{self.objects}",
                 "segments.grace": "100ms",
