@@ -1,15 +1,18 @@
-"""What does a row cost on its way from a topic into a Spark query, and what of it is ours?
+"""What does a row cost on its way between a topic and a Spark query, and what of it is ours?
 
     python -m benchmarks.spark_read [--rounds 3] [--rows 2000000] [--no-save]
 
 Two million rows of 100 B and a key of 8 B lie in four partitions, uncompressed, in batches of about
-a thousand. Each case reads all of them, with two tasks at a time: first the fetch and the decoder
-alone, in this process, then Spark counting rows and adding up the lengths of the values, then a
-stream into nothing. `CPU ns/row` is the time of the Java process and its Python workers (in the
-first case of this process); `server ns/row` is what the broker spent. Wall time is shown as min,
-median and max of the rounds; when those lie far apart the machine was busy, and only the CPU times
-mean anything. The difference between the first case and the others is Spark's: rows cross from
-Python to Java as Arrow and become rows there. It shrinks with the selected columns.
+a thousand; as many JSON messages lie in a second topic. First the fetch and the decoder read all of
+them alone, in this process. Then Spark does, with two tasks at a time: a batch query by our source,
+by spark-sql-kafka 4.2.0 (where `tools/get-jars.sh spark-kafka-4.2.0` has put it) from the same
+server, by a source of ready Arrow batches without a broker, and from the segments of the data
+directory; the same as a stream into nothing; sums over fields of JSON; a range written to a topic.
+
+`CPU ns/row` is the time of the Java process and its Python workers (in the first case of this
+process); `server ns/row` is what the broker spent. The ratios at the end are of both together. Wall
+time is shown as min, median and max of the rounds; when those lie far apart the machine was busy,
+and only the CPU times mean anything.
 """
 
 from __future__ import annotations
@@ -21,16 +24,29 @@ import json
 import shutil
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyspark
 from tests.server import Server, start_server
 
 import trilogue
+from benchmarks import spark_cases as cases
 from benchmarks.measure import cpu_seconds, machine
+from benchmarks.spark_cases import (
+    ALL,
+    BUILD,
+    JSON_TOPIC,
+    KEY,
+    OURS,
+    PARTITIONS,
+    THEIRS,
+    TOPIC,
+    VALUE,
+)
 from trilogue.client.kafka.admin import Admin
 from trilogue.client.kafka.cluster import KafkaCluster
 from trilogue.client.kafka.producer.batch_writer import BatchWriter
@@ -39,88 +55,96 @@ from trilogue.spark.local_session import session, stop
 from trilogue.spark.offsets import Range
 from trilogue.spark.range_reader import read_range
 from trilogue.spark.read_options import ReadOptions
+from trilogue.spark.segments import segment_lookup
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-BUILD = Path(__file__).resolve().parent.parent / "build" / "bench-spark"
+ROOT = Path(__file__).resolve().parent.parent
+CONNECTOR = ROOT / "build" / "jars" / "spark-kafka-4.2.0"
 RESULTS = Path(__file__).parent / "results"
-PARTITIONS, VALUE, KEY = 4, 100, 8
 ROWS_PER_BATCH = 1000
-CHUNK = 100_000
-ALL = "key,value,topic,partition,offset,timestamp,timestampType"
+CHUNK = 50_000
+SETTINGS = {"journal.file-age": "1s"}
+"""Rows are in segments soon after they were written, so that these can be measured, too."""
+SEALED_LIMIT_S = 300
+GATES = (
+    ("batch, value column", "batch, value column, spark-sql-kafka", 0.35),
+    ("batch, 7 columns", "batch, 7 columns, spark-sql-kafka", 0.5),
+    ("stream, value column", "stream, value column, spark-sql-kafka", 0.35),
+    ("stream, 7 columns", "stream, 7 columns, spark-sql-kafka", 0.5),
+    ("batch, value column", "batch, value column, synthetic", 1.4),
+    ("batch, 7 columns", "batch, 7 columns, synthetic", 1.4),
+    ("typed JSON", "typed JSON, spark-sql-kafka", 0.35),
+    ("batch, value column, segments", "batch, value column", 1.0),
+    ("batch, 7 columns, segments", "batch, 7 columns", 1.0),
+    ("write", "write, spark-sql-kafka", 0.5),
+)
+"""A case, the one that it is compared with, and the greatest ratio of their CPU time a row."""
 
 Case = Callable[[], None]
+Cost = dict[str, float]
 
 
 async def load(address: str, rows: int) -> None:
-    """Fill the topic through our own client, by ready-made batches."""
+    """Fill the topics through our own client, by ready-made batches."""
     cluster = KafkaCluster(address)
-    await Admin(cluster).create_topic("bench", PARTITIONS, {"retention.ms": "-1"})
+    admin = Admin(cluster)
+    for topic in (TOPIC, JSON_TOPIC, cases.WRITTEN_TOPIC):
+        await admin.create_topic(topic, PARTITIONS, {"retention.ms": "-1"})
     producer = BatchWriter(cluster)
-    values = pa.array([b"%0*d" % (VALUE, one) for one in range(CHUNK)], pa.binary())
-    keys = pa.array([b"%0*d" % (KEY, one) for one in range(CHUNK)], pa.binary())
-    chunk = pa.RecordBatch.from_pydict({"key": keys, "value": values})
+    keys = [b"%0*d" % (KEY, one) for one in range(CHUNK)]
+    values = [b"%0*d" % (VALUE, one) for one in range(CHUNK)]
+    objects = [
+        json.dumps({"id": one, "name": f"{one:040}", "price": 0.5, "good": one % 2 == 0}).encode()
+        for one in range(CHUNK)
+    ]
     size = ROWS_PER_BATCH * (VALUE + KEY + 12)
-    entries = build_from_arrow(chunk, 0, size, timestamp_ms=time.time_ns() // 1_000_000)
+    for topic, messages in ((TOPIC, values), (JSON_TOPIC, objects)):
+        chunk = pa.RecordBatch.from_pydict(
+            {"key": pa.array(keys, pa.binary()), "value": pa.array(messages, pa.binary())}
+        )
+        entries = build_from_arrow(chunk, 0, size, timestamp_ms=time.time_ns() // 1_000_000)
 
-    async def fill(partition: int) -> None:
-        for _ in range(rows // PARTITIONS // CHUNK):
-            for entry in entries:
-                await producer.send("bench", partition, entry)
+        async def fill(partition: int, topic: str = topic, entries: list[bytes] = entries) -> None:
+            for _ in range(rows // PARTITIONS // CHUNK):
+                for entry in entries:
+                    await producer.send(topic, partition, entry)
 
-    await asyncio.gather(*(fill(number) for number in range(PARTITIONS)))
+        await asyncio.gather(*(fill(number) for number in range(PARTITIONS)))
     await cluster.close()
+
+
+def wait_sealed(data: Path, rows: int) -> None:
+    """Wait until all rows of the topic are in segments."""
+    place = ReadOptions.parse({"subscribe": TOPIC, "path": str(data)}).segments
+    assert place is not None
+    until = time.monotonic() + SEALED_LIMIT_S
+    while True:
+        topics = segment_lookup.find_topics(place)
+        if TOPIC in topics:
+            known = segment_lookup.open_log(place).manifest.partitions
+            ids = [one for one in topics[TOPIC].partitions if one in known]
+            if sum(known[one].stable_end for one in ids) >= rows:
+                return
+        if time.monotonic() > until:
+            raise RuntimeError(f"not all rows are in segments after {SEALED_LIMIT_S} s")
+        time.sleep(0.5)
 
 
 def alone(server: Server, rows: int, columns: str) -> Case:
     """Fetch and decode, and nothing else."""
     options = ReadOptions.parse(
-        {"kafka.bootstrap.servers": server.kafka, "subscribe": "bench", "columns": columns}
+        {"kafka.bootstrap.servers": server.kafka, "subscribe": TOPIC, "columns": columns}
     )
 
     def run() -> None:
         seen = 0
         for partition in range(PARTITIONS):
-            for batch in read_range(options, Range("bench", partition, 0, rows // PARTITIONS)):
+            for batch in read_range(options, Range(TOPIC, partition, 0, rows // PARTITIONS)):
                 seen += batch.num_rows
                 pc.sum(pc.binary_length(batch.column("value")))
         assert seen == rows, seen
-
-    return run
-
-
-def batch(spark: SparkSession, server: Server, rows: int, columns: str) -> Case:
-    """Count rows and add up lengths, as spark.md's peers were measured."""
-    from pyspark.sql import functions as f
-
-    def run() -> None:
-        frame = (  # a new one each time: Spark keeps what a frame's first run has shuffled
-            spark.read.format("trilogue").option("kafka.bootstrap.servers", server.kafka)
-            .option("columns", columns).load("bench")
-            .agg(f.count(f.lit(1)).alias("rows"), f.sum(f.length("value")).alias("bytes"))
-        )  # fmt: skip
-        found = frame.collect()[0]
-        assert (found.rows, found.bytes) == (rows, rows * VALUE), found
-
-    return run
-
-
-def stream(spark: SparkSession, server: Server, rows: int, columns: str) -> Case:
-    """Everything that is there as one micro-batch, into nothing."""
-    numbers = iter(range(1_000_000))
-
-    def run() -> None:
-        checkpoint = BUILD / f"checkpoint-{columns.count(',')}-{next(numbers)}"
-        query = (
-            spark.readStream.format("trilogue").option("kafka.bootstrap.servers", server.kafka)
-            .option("columns", columns).option("subscribe", "bench")
-            .option("startingOffsets", "earliest").load()
-            .writeStream.format("noop").option("checkpointLocation", str(checkpoint))
-            .trigger(availableNow=True).start()
-        )  # fmt: skip
-        query.awaitTermination()
-        assert sum(one["numInputRows"] for one in query.recentProgress) == rows
 
     return run
 
@@ -149,32 +173,77 @@ def measure(
     }
 
 
-def run(rows: int, rounds: int) -> dict[str, dict[str, float]]:
+def spark_cases(spark: SparkSession, server: Server, rows: int) -> Iterator[tuple[str, Case]]:
+    """Yield the cases in Spark by name; those that are compared stand beside each other."""
+    kinds = {OURS: ""}
+    if CONNECTOR.exists():
+        kinds[THEIRS] = ", spark-sql-kafka"
+    widths = (("value column", "value"), ("7 columns", ALL))
+    for name, columns in widths:
+        for kind, suffix in kinds.items():
+            case = cases.batch(spark, kind, server.kafka, rows, columns)
+            yield f"batch, {name}{suffix}", case
+        yield f"batch, {name}, synthetic", cases.synthetic(spark, rows, columns)
+        case = cases.segments(spark, server.data, server.kafka, rows, columns)
+        yield f"batch, {name}, segments", case
+    for name, columns in widths:
+        for kind, suffix in kinds.items():
+            case = cases.stream(spark, kind, server.kafka, rows, columns)
+            yield f"stream, {name}{suffix}", case
+    for kind, suffix in kinds.items():
+        yield f"typed JSON{suffix}", cases.typed_json(spark, kind, server.kafka, rows)
+    for kind, suffix in kinds.items():
+        yield f"write{suffix}", cases.write(spark, kind, server.kafka, rows)
+
+
+def run(rows: int, rounds: int) -> dict[str, Cost]:
     """All cases on one server and one session."""
     from pyspark import SparkContext
 
     shutil.rmtree(BUILD, ignore_errors=True)
     found = {}
-    with start_server(BUILD / "data") as server:
+    with start_server(BUILD / "data", settings=SETTINGS) as server:
         asyncio.run(load(server.kafka, rows))
+        wait_sealed(server.data, rows)
         for name, columns in (("value column", "value"), ("7 columns", ALL)):
             case = alone(server, rows, columns)
             found[f"no Spark, {name}"] = measure(case, time.process_time, server, rows, rounds)
             show(f"no Spark, {name}", found[f"no Spark, {name}"])
-        spark = session("bench", cache=BUILD, settings={"spark.ui.showConsoleProgress": "false"})
+        settings = {"spark.ui.showConsoleProgress": "false"}
+        if CONNECTOR.exists():
+            settings["spark.jars"] = ",".join(map(str, CONNECTOR.glob("*.jar")))
+        else:
+            print(f"without spark-sql-kafka: tools/get-jars.sh {CONNECTOR.name}")
+        spark = session("bench", cache=BUILD, settings=settings)
         try:
             spark.sparkContext.setLogLevel("ERROR")
             java = SparkContext._gateway.proc.pid  # noqa: SLF001 - no public way
-            for kind, make in (("batch count+sum(length)", batch), ("stream to noop", stream)):
-                for name, columns in (("value column", "value"), ("7 columns", ALL)):
-                    case = make(spark, server, rows, columns)
-                    label = f"{kind}, {name}"
-                    found[label] = measure(case, lambda: cpu_seconds(java), server, rows, rounds)
-                    show(label, found[label])
+            for label, case in spark_cases(spark, server, rows):
+                found[label] = measure(case, lambda: cpu_seconds(java), server, rows, rounds)
+                show(label, found[label])
         finally:
             stop(spark)
         server.stop()
     return found
+
+
+def compare(found: dict[str, Cost]) -> dict[str, float]:
+    """Return the ratios of CPU time of Java, workers and broker, and print them with their gates.
+
+    Each is the ratio of sums of medians.
+    """
+
+    def cost(name: str) -> float:
+        row = found[name]
+        return row["cpu_ns_per_row_median"] + row["server_cpu_ns_per_row_median"]
+
+    ratios = {}
+    for name, other, gate in GATES:
+        if name in found and other in found:
+            ratio = ratios[f"{name} : {other}"] = round(cost(name) / cost(other), 3)
+            verdict = "passed" if ratio <= gate else "MISSED"
+            print(f"{name + ' : ' + other:70} {ratio:5.2f}  gate {gate:4.2f}  {verdict}")
+    return ratios
 
 
 def show(name: str, row: dict[str, float]) -> None:
@@ -182,7 +251,8 @@ def show(name: str, row: dict[str, float]) -> None:
     print(
         f"{name:40} {wall:>17} s  {row['rows_per_s_best']:>10,} rows/s"
         f"  {row['cpu_ns_per_row_median']:>5} ns/row"
-        f"  server {row['server_cpu_ns_per_row_median']:>4} ns/row"
+        f"  server {row['server_cpu_ns_per_row_median']:>4} ns/row",
+        flush=True,
     )
 
 
@@ -193,7 +263,8 @@ def main() -> None:
     parser.add_argument("--no-save", action="store_true")
     chosen = parser.parse_args()
     rows = max(1, chosen.rows // (PARTITIONS * CHUNK)) * PARTITIONS * CHUNK
-    cases = run(rows, chosen.rounds)
+    found = run(rows, chosen.rounds)
+    ratios = compare(found)
     if chosen.no_save:
         return
     now = dt.datetime.now(dt.UTC)
@@ -202,12 +273,15 @@ def main() -> None:
         "date": now.isoformat(timespec="seconds"),
         "machine": about,
         "trilogue": trilogue.__version__,
+        "spark": pyspark.__version__,
+        "connector": CONNECTOR.name,
         "rows": rows,
         "value_bytes": VALUE,
         "key_bytes": KEY,
         "partitions": PARTITIONS,
         "rounds": chosen.rounds,
-        "spark_read": cases,
+        "spark_read": found,
+        "ratios": ratios,
     }
     name = f"{now:%Y-%m-%d}-{about['cpus']}cpu-{about['architecture']}-spark-read.json"
     (RESULTS / name).write_text(json.dumps(result, indent=1) + "\n")

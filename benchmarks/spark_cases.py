@@ -1,0 +1,176 @@
+"""The queries that `benchmarks.spark_read` measures, by our source and by Spark's own connector."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+BUILD = Path(__file__).resolve().parent.parent / "build" / "bench-spark"
+OURS, THEIRS = "trilogue", "kafka"
+TOPIC, JSON_TOPIC, WRITTEN_TOPIC = "bench", "bench-json", "bench-written"
+PARTITIONS, VALUE, KEY = 4, 100, 8
+ALL = "key,value,topic,partition,offset,timestamp,timestampType"
+TYPES = dict(
+    zip(
+        ALL.split(","),
+        ("BINARY", "BINARY", "STRING", "INT", "BIGINT", "TIMESTAMP", "INT"),
+        strict=True,
+    )
+)
+JSON_DDL = "id BIGINT, name STRING, price DOUBLE, good BOOLEAN"
+SYNTHETIC_BATCH = 10_000
+
+Case = Callable[[], None]
+numbers = itertools.count()
+
+
+def read(spark: SparkSession, kind: str, servers: str, topic: str, **options: object) -> DataFrame:
+    """Return all rows of a topic; a new frame each time: Spark keeps what one has shuffled."""
+    made = spark.read.format(kind).option("kafka.bootstrap.servers", servers)
+    return made.options(**{"subscribe": topic, **options}).load()
+
+
+def count_bytes(frame: DataFrame, rows: int, width: int) -> None:
+    """Count rows and add up the lengths of their values."""
+    from pyspark.sql import functions as f
+
+    found = frame.agg(f.count(f.lit(1)).alias("rows"), f.sum(f.length("value")).alias("bytes"))
+    row = found.collect()[0]
+    assert (row.rows, row.bytes) == (rows, rows * width), row
+
+
+def batch(spark: SparkSession, kind: str, servers: str, rows: int, columns: str) -> Case:
+    """A batch query; of Spark's connector all columns come, whatever the query needs."""
+    options = {"columns": columns} if kind == OURS else {}
+    return lambda: count_bytes(read(spark, kind, servers, TOPIC, **options), rows, VALUE)
+
+
+def segments(spark: SparkSession, data: Path, servers: str, rows: int, columns: str) -> Case:
+    """The same query from the segments of a data directory."""
+    options = {"columns": columns, "path": str(data)}
+    return lambda: count_bytes(read(spark, OURS, servers, TOPIC, **options), rows, VALUE)
+
+
+def stream(spark: SparkSession, kind: str, servers: str, rows: int, columns: str) -> Case:
+    """Everything that is there as one micro-batch, into nothing."""
+
+    def run() -> None:
+        made = spark.readStream.format(kind).option("kafka.bootstrap.servers", servers)
+        if kind == OURS:
+            made = made.option("columns", columns)
+        frame = made.option("subscribe", TOPIC).option("startingOffsets", "earliest").load()
+        query = (
+            frame.select(*columns.split(","))
+            .writeStream.format("noop")
+            .option("checkpointLocation", str(BUILD / f"checkpoint-{next(numbers)}"))
+            .trigger(availableNow=True).start()
+        )  # fmt: skip
+        query.awaitTermination()
+        assert sum(one["numInputRows"] for one in query.recentProgress) == rows
+
+    return run
+
+
+def typed_json(spark: SparkSession, kind: str, servers: str, rows: int) -> Case:
+    """Sums over two of four fields: ours by `payload=json`, theirs by from_json."""
+    from pyspark.sql import functions as f
+
+    def run() -> None:
+        if kind == OURS:
+            options = {"payload": "json", "payloadSchema": JSON_DDL, "columns": "value"}
+            frame = read(spark, OURS, servers, JSON_TOPIC, **options)
+        else:
+            parsed = f.from_json(f.col("value").cast("string"), JSON_DDL).alias("value")
+            frame = read(spark, THEIRS, servers, JSON_TOPIC).select(parsed)
+        found = frame.agg(
+            f.count("value.id").alias("rows"), f.sum("value.price").alias("price"),
+            f.sum(f.length("value.name")).alias("length"), f.count_if("value.good").alias("good"),
+        ).collect()[0]  # fmt: skip
+        assert (found.rows, found.good, found.price) == (rows, rows // 2, rows * 0.5), found
+
+    return run
+
+
+def write(spark: SparkSession, kind: str, servers: str, rows: int) -> Case:
+    """Keys and values of a range into a topic."""
+    from pyspark.sql import functions as f
+
+    def run() -> None:
+        frame = spark.range(rows, numPartitions=PARTITIONS).select(
+            f.lpad(f.col("id").cast("string"), KEY, "0").alias("key"),
+            f.lpad(f.col("id").cast("string"), VALUE, "0").alias("value"),
+        )
+        made = frame.write.format(kind).option("kafka.bootstrap.servers", servers)
+        made.option("topic", WRITTEN_TOPIC).mode("append").save()
+
+    return run
+
+
+class SyntheticPartition(InputPartition):  # type: ignore[misc]
+    """So many rows, without a broker."""
+
+    def __init__(self, number: int, rows: int) -> None:
+        self.number, self.rows = number, rows
+
+
+class SyntheticReader(DataSourceReader):  # type: ignore[misc]
+    """Yields one ready Arrow batch again and again: what a row costs in Spark at the least."""
+
+    def __init__(self, columns: list[str], rows: int) -> None:
+        self.columns, self.rows = columns, rows
+
+    def partitions(self) -> list[InputPartition]:
+        return [SyntheticPartition(one, self.rows // PARTITIONS) for one in range(PARTITIONS)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        assert isinstance(partition, SyntheticPartition)
+        size = SYNTHETIC_BATCH
+        columns = {
+            "key": pa.array([b"0" * KEY] * size, pa.binary()),
+            "value": pa.array([b"0" * VALUE] * size, pa.binary()),
+            "topic": pa.array([TOPIC] * size, pa.string()),
+            "partition": pa.array([partition.number] * size, pa.int32()),
+            "offset": pa.array(range(size), pa.int64()),
+            "timestamp": pa.array(range(size), pa.timestamp("us", "UTC")),
+            "timestampType": pa.array([0] * size, pa.int32()),
+        }
+        made = pa.RecordBatch.from_pydict({name: columns[name] for name in self.columns})
+        for first in range(0, partition.rows, size):
+            yield made.slice(0, min(size, partition.rows - first))
+
+
+class Synthetic(DataSource):  # type: ignore[misc]
+    """A source of Arrow batches of the same columns and sizes."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "synthetic"
+
+    def schema(self) -> str:
+        return ", ".join(f"`{one}` {TYPES[one]}" for one in self._columns())
+
+    def reader(self, schema: object) -> DataSourceReader:
+        del schema
+        return SyntheticReader(self._columns(), int(self.options["rows"]))
+
+    def _columns(self) -> list[str]:
+        return str(self.options["columns"]).split(",")
+
+
+def synthetic(spark: SparkSession, rows: int, columns: str) -> Case:
+    """The same query without a broker."""
+    spark.dataSource.register(Synthetic)
+
+    def run() -> None:
+        made = spark.read.format("synthetic").option("rows", rows).option("columns", columns)
+        count_bytes(made.load(), rows, VALUE)
+
+    return run
