@@ -96,7 +96,6 @@ class TransactionCoordinator:
         limits: TransactionLimits | None = None,
     ) -> None:
         self.limits = limits or TransactionLimits()
-        self.commits = self.aborts = self.timeouts = 0
         self.table = table
         self.completion = completion
         self._allocate_producer_id = allocate_producer_id
@@ -384,9 +383,6 @@ class TransactionCoordinator:
         transaction.row = prepared
         self.table.save_when_durable(transaction)
         ending = transaction.ending = Promise()
-        commit = prepared.state is PREPARED[True]
-        self.commits += commit
-        self.aborts += not commit
         self.completion.write_outcome(transaction, marker)
         promise: Promise[ProducerIdentity] = Promise()
 
@@ -415,7 +411,6 @@ class TransactionCoordinator:
                 continue
             parts += 1 + transaction.contained.part_count
             log.info("transaction.timed_out", extra={"transactional_id": row.transactional_id})
-            self.timeouts += 1
             count += 1
             self._abort(transaction)
             if parts >= PARTS_A_STEP:

@@ -198,14 +198,12 @@ class Transaction:
         "durable_contained",
         "ending",
         "row",
-        "unsaved",
     )
 
     def __init__(self, row: TransactionRow) -> None:
         self.row = row
         self.contained = Contained()
         self.changes = 0  # made so far
-        self.unsaved = 0  # changes that are not durable yet
         self.ending: Promise[None] | None = None  # settled when the outcome is durable
         self.durable: TransactionRow | None = None
         self.durable_contained = self.contained
@@ -234,7 +232,6 @@ class Transaction:
     def saved(self, row: TransactionRow, contained: Contained, change: int) -> None:
         """Note that a change is durable."""
         self.durable, self.durable_contained, self.durable_change = row, contained, change
-        self.unsaved -= 1
 
     def durable_content(self) -> TransactionContent:
         """Return what the durable part of the transaction contains."""

@@ -165,7 +165,6 @@ class TransactionTable:
     ) -> None:
         """Move the durable state to this one when the journal has committed."""
         row, contained, change = transaction.row, transaction.contained, transaction.changes
-        transaction.unsaved += 1
         self.on_change(row.transactional_id, transaction)
 
         def committed(problem: BaseException | None) -> None:

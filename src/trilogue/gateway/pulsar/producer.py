@@ -39,7 +39,6 @@ class Producer(Writer):
         self.partition: Partition
         self.admitted = False  # it is among the partition's writers
         self.ready = False
-        self.encrypts = command.encrypted
         self.schema_version = NO_SCHEMA
         self.last_sequence_id = NO_SEQUENCE
         self.metadata_size = 0  # characters
