@@ -19,6 +19,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 from tools.servers.probe import free_port
 
+from tests.node.supervisor.test_nodes import leaders, pids_of_nodes
 from tests.server import Server, start_server
 from tests.sharing import report, seed_of_the_run
 from tests.spark.rooms import make_topic, numbered, produce, run_available, stream
@@ -231,6 +232,41 @@ def test_a_stream_through_kills_of_the_server_repeats_and_loses_nothing(spark, t
 
     assert committed(server, target, 2) == sorted(f"v{number}" for number in range(1_200))
     server.stop()
+
+
+@pytest.mark.long
+def test_a_stream_through_kills_of_nodes_repeats_and_loses_nothing(spark, tmp_path, request):
+    """One node of three is killed at a time; its supervisor starts it again."""
+    seed = seed_of_the_run(request.config)
+    dice, count, kills = random.Random(seed), 3_000, 5
+    listen = {"kafka": "127.0.0.1:0"}
+    with start_server(tmp_path / "data", listen=listen, nodes=3, timeout=300) as server:
+        source, target = make_topic(server, 6), make_topic(server, 6)
+        produce(server, source, numbered(count))
+        rows = stream(
+            spark, server, subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger=300
+        )
+
+        def start() -> StreamingQuery:
+            writer = stream_writer(rows, server, tmp_path, topic=target)
+            return writer.trigger(availableNow=True).start()
+
+        query = start()
+        for _ in range(kills):
+            wait_for_batches(query, len(query.recentProgress) + 1)
+            time.sleep(dice.uniform(0, 1))  # by design: at any moment of a micro-batch
+            os.kill(dice.choice(pids_of_nodes(server)), signal.SIGKILL)
+            if not query.isActive:
+                query = start()
+        for _ in range(5):
+            with contextlib.suppress(StreamingQueryException):
+                query.awaitTermination(300)
+                break
+            query = start()
+
+        written = committed(server, target, 6)
+        assert written == sorted(f"v{number}" for number in range(count)), seed
+        assert set(leaders(server, target).values()) == {1, 2, 3}
 
 
 def kill_one_worker(driver: subprocess.Popen, dice: random.Random) -> None:
