@@ -22,6 +22,9 @@ from trilogue.broker.broker import Broker
 from trilogue.broker.metadata_change import MetadataChange
 from trilogue.broker.names import parse_kafka
 from trilogue.broker.topics.topic import Topic
+from trilogue.broker.transactions.completion import TransactionCompletion
+from trilogue.broker.transactions.coordinator import TransactionCoordinator
+from trilogue.broker.transactions.transaction_table import TransactionTable
 from trilogue.entry.entry import Record
 from trilogue.entry.kafka.record_batch import build_batch
 from trilogue.gateway.kafka import apis
@@ -185,6 +188,28 @@ class Rig:
         except Exception as error:
             raise commit.abandon(error) from error
         commit.apply()
+
+    def make_coordinator(self) -> TransactionCoordinator:
+        """A coordinator that knows no transaction yet, as after a start."""
+        table, broker = TransactionTable(), self.broker
+        completion = TransactionCompletion(
+            table,
+            find_partition=broker.cluster.find_partition,
+            commit_offsets=lambda _group, _moves: None,
+            commit_acks=lambda _acks: None,
+            timers=self.loop,
+            now_ms=lambda: self.now_ms,
+            branches=broker.branches,
+            participant=broker.participant,
+        )
+        return TransactionCoordinator(
+            allocate_producer_id=lambda: 99,
+            now_ms=lambda: self.now_ms,
+            branches=broker.branches,
+            participant=broker.participant,
+            table=table,
+            completion=completion,
+        )
 
     def topic(self, name: str, partitions: int = 1, **settings: str) -> Topic:
         """Create a topic without a client."""

@@ -140,16 +140,7 @@ async def test_a_restart_carries_out_what_was_decided():
         await commit(rig.peer(), 7, *writers)
         (decision,) = [payload for kind, payload in written if kind == FactKind.BATCH_COMMITTED]
 
-        fresh = type(rig.broker.transactions)(
-            find_partition=rig.broker.cluster.find_partition,
-            allocate_producer_id=lambda: 99,
-            commit_offsets=lambda _group, _moves: None,
-            commit_acks=lambda _acks: None,
-            timers=rig.loop,
-            now_ms=lambda: rig.now_ms,
-            branches=rig.broker.branches,
-            participant=rig.broker.participant,
-        )
+        fresh = rig.make_coordinator()
         batches = BatchCommits(fresh, lambda: rig.now_ms)
         for value in rows:
             fresh.table.load(value)

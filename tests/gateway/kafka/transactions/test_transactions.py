@@ -553,16 +553,7 @@ async def test_state_is_the_same_after_a_restart_from_a_snapshot_and_from_facts(
         rows = {row.key: row.value for row in rig.broker.transactions.table.snapshot()}
         assert set(rows) == {b"ttx", b"tother"}
 
-        fresh = type(rig.broker.transactions)(
-            find_partition=rig.broker.cluster.find_partition,
-            allocate_producer_id=lambda: 99,
-            commit_offsets=lambda _group, _moves: None,
-            commit_acks=lambda _acks: None,
-            timers=rig.loop,
-            now_ms=lambda: rig.now_ms,
-            branches=rig.broker.branches,
-            participant=rig.broker.participant,
-        )
+        fresh = rig.make_coordinator()
         for value in rows.values():
             fresh.table.load(value)
         before = rig.broker.transactions.table.find_by_id(TX)
