@@ -137,6 +137,34 @@ def test_a_demo_that_is_stopped_leaves_no_process(tmp_path, number):
         os.kill(pid, 0)
 
 
+SIGNAL_IN_A_CALLBACK = """
+import os, signal, threading, time, weakref
+from trilogue.demo.command import _Stopped, _interruptible
+
+class Thing: ...
+
+def callback(_reference):
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(0.01)
+
+try:
+    with _interruptible(threading.Event()):
+        thing = Thing()
+        reference = weakref.ref(thing, callback)
+        del thing
+        time.sleep(300)
+except _Stopped:
+    print("stopped")
+"""
+
+
+def test_a_signal_that_comes_in_a_callback_stops_the_demo():
+    command = [sys.executable, "-c", SIGNAL_IN_A_CALLBACK]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+
+    assert done.stdout == "stopped\n"
+
+
 def server_of(output: Path) -> int:
     """The process id of the demo's server, once it is ready."""
     import json

@@ -15,6 +15,7 @@ import importlib
 import os
 import shutil
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -306,6 +307,9 @@ def _output_folder(output: Path) -> Iterator[None]:
         yield
 
 
+STOP_AGAIN_S = 0.01
+
+
 class _Stopped(BaseException):
     """The demo was asked to end."""
 
@@ -317,7 +321,8 @@ def _interruptible(interrupted: threading.Event) -> Iterator[None]:
     The event stays set where a C extension turns the exception into another one, which is no
     KeyboardInterrupt: once that passed through `exec`, Python ends itself by SIGINT. Only
     the first signal counts: Pulsar's client library sends itself a second SIGINT after the first
-    one, which would end the process before the broker and Spark were stopped.
+    one, which would end the process before the broker and Spark were stopped. A callback, such as
+    that of a weak reference, passes no exception on: then it is raised again a moment later.
     """
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -327,10 +332,22 @@ def _interruptible(interrupted: threading.Event) -> Iterator[None]:
         interrupted.set()
         raise _Stopped
 
+    def stop_again(_number: int, _frame: object) -> None:
+        raise _Stopped
+
+    def take_unraisable(problem: sys.UnraisableHookArgs) -> None:
+        if problem.exc_type is _Stopped:
+            signal.signal(signal.SIGALRM, stop_again)
+            signal.setitimer(signal.ITIMER_REAL, STOP_AGAIN_S)
+        else:
+            sys.__unraisablehook__(problem)
+
+    hook, sys.unraisablehook = sys.unraisablehook, take_unraisable
     before = {number: signal.signal(number, stop) for number in signals}
     try:
         yield
     finally:
+        sys.unraisablehook = hook
         if not interrupted.is_set():  # otherwise the process is about to end
             for number, handler in before.items():
                 signal.signal(number, handler)

@@ -191,7 +191,7 @@ def test_a_wrong_bit_that_a_merge_reads_makes_no_wrong_bytes(chance: Random) -> 
             )  # fmt: skip
             right = bytes_of(world, inputs, starts)
             info = chance.choice(inputs)
-            first = 0 if number else info.footer_position  # one at least is found
+            first = info.footer_position if number % 2 else 0  # most of those are found
             at, bit = chance.randrange(first, info.size), chance.randrange(8)
             world.fs.flip(SEGMENTS / info.name, at, bit)
             try:
@@ -211,7 +211,7 @@ def test_a_wrong_bit_that_a_merge_reads_makes_no_wrong_bytes(chance: Random) -> 
             world.fs.flip(SEGMENTS / info.name, at, bit)
 
     assert world.live(script, drain=False)
-    assert "given up" in seen
+    assert seen - {"done"}
 
 
 def bytes_of(
