@@ -1,10 +1,10 @@
 """The gateways of a node and their listeners: Kafka's, Pulsar's, TubeMQ's, and HTTP's.
 
-    async with Gateways(settings, storage, memory, ...) as gateways:
-        await gateways.open(plan_listeners(settings))        # first the gateway, then its listeners
+    gateways = Gateways(settings, storage, memory, stack, ...)
+    await gateways.open(plan_listeners(settings))        # first the gateway, then its listeners
 
 A gateway is there if one of its protocol's listeners is configured. Listeners with TLS share one
-certificate. What closes ends in the opposite order: listeners before their gateway.
+certificate. All close with `stack`, in the opposite order: listeners before their gateway.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
-from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from trilogue.gateway.dependencies import GatewayDependencies, ProtocolGateway
 from trilogue.gateway.kafka.apis import PUBLIC
@@ -67,9 +66,10 @@ class Gateways:
         settings: Settings,
         storage: Storage,
         memory: ConnectionMemory,
+        stack: AsyncExitStack,
         *,
         dependencies: Callable[[Callable[[], tuple[str, int]]], GatewayDependencies],
-        make_authentication: Callable[[AsyncExitStack], Awaitable[Authentication]],
+        make_authentication: Callable[[], Awaitable[Authentication]],
         load_http_app: Callable[[ProtocolGateway], Awaitable[Callable[[], ASGIApp]]],
     ) -> None:
         self.settings = settings
@@ -86,18 +86,7 @@ class Gateways:
         self._dependencies = dependencies
         self._make_authentication = make_authentication
         self._load_http_app = load_http_app
-        self._stack = AsyncExitStack()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._stack.aclose()
+        self._stack = stack
 
     async def open(self, plans: Plans) -> None:
         """Open the gateways that have listeners; StartError."""
@@ -193,7 +182,7 @@ class Gateways:
         advertised: list[Address] = []
         self.tubemq = gateway = TubeGateway(
             settings=tube_settings(self.settings),
-            authentication=await self._make_authentication(self._stack),
+            authentication=await self._make_authentication(),
             **self._dependencies_at(advertised),
         )
         await self._stack.enter_async_context(gateway)

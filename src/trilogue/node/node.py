@@ -403,11 +403,11 @@ class Node:
             self.settings,
             self.storage,
             self.memory,
+            self._stack,
             dependencies=self._dependencies,
             make_authentication=self._make_authentication,
             load_http_app=self._load_http_app,
         )
-        await self._stack.enter_async_context(self.gateways)
         await self.gateways.open(plans)
         if self.gateways.kafka is not None:
             for name in KAFKA_LISTENERS:
@@ -436,10 +436,14 @@ class Node:
             "tracer": self._tracer,
         }
 
-    async def _make_authentication(self, stack: AsyncExitStack) -> Authentication:
-        """Return the authentication of TubeMQ clients; what it opens closes with `stack`."""
+    async def _make_authentication(self) -> Authentication:
+        """Return the authentication of TubeMQ clients; StartError."""
         return await make_authentication(
-            self.settings, self.storage, self.metadata_writer, self.access.authenticator, stack
+            self.settings,
+            self.storage,
+            self.metadata_writer,
+            self.access.authenticator,
+            self._stack,
         )
 
     async def _load_http_app(self, pages: ProtocolGateway) -> Callable[[], ASGIApp]:

@@ -76,46 +76,46 @@ class NodeMetrics:
         )
 
     def _listeners(self) -> Iterator[Metric]:
-        node = self._node
+        gateways = self._node.gateways
         open_now: list[tuple[Labels, float]] = []
         refused: list[tuple[Labels, float]] = []
-        for name, listener in node.gateways.listeners.items():
+        for name, listener in gateways.listeners.items():
             open_now.append(({"door": name}, listener.connections))
             refused.append(({"door": name}, listener.refused))
-        if node.gateways.http is not None:
-            open_now.append(({"door": "http"}, node.gateways.http.connections))
+        if gateways.http is not None:
+            open_now.append(({"door": "http"}, gateways.http.connections))
         yield Metric(f"{PREFIX}connections", "gauge", "Open connections.", open_now)
         yield Metric(
             f"{PREFIX}connections_refused_total", "counter", "Connections over a limit.", refused
         )
         requests: list[tuple[Labels, float]] = []
-        if node.gateways.kafka is not None:
+        if gateways.kafka is not None:
             names = {row.key: row.name for row in apis.TABLE}
             requests += [
                 ({"door": "kafka", "api": names[key]}, count)
-                for key, count in sorted(node.gateways.kafka.requests.items())
+                for key, count in sorted(gateways.kafka.requests.items())
             ]
-        if node.gateways.pulsar is not None:
+        if gateways.pulsar is not None:
             requests += [
                 ({"door": "pulsar", "api": BY_TYPE[kind].name}, count)
-                for kind, count in sorted(node.gateways.pulsar.commands.items())
+                for kind, count in sorted(gateways.pulsar.commands.items())
             ]
-        if node.gateways.tubemq is not None:
+        if gateways.tubemq is not None:
             requests += [
                 ({"door": side.name, "api": side.specs[number].method.name}, count)
                 for side in (
-                    node.gateways.tubemq.master_endpoint,
-                    node.gateways.tubemq.broker_endpoint,
+                    gateways.tubemq.master_endpoint,
+                    gateways.tubemq.broker_endpoint,
                 )
                 for number, count in sorted(side.requests.items())
             ]
         yield Metric(f"{PREFIX}requests_total", "counter", "Requests taken.", requests)
-        if node.gateways.kafka is not None:
-            yield from self._kafka(node.gateways.kafka)
-        if node.gateways.pulsar is not None:
-            yield from self._pulsar(node.gateways.pulsar)
-        if node.gateways.tubemq is not None:
-            yield from self._tubemq(node.gateways.tubemq)
+        if gateways.kafka is not None:
+            yield from self._kafka(gateways.kafka)
+        if gateways.pulsar is not None:
+            yield from self._pulsar(gateways.pulsar)
+        if gateways.tubemq is not None:
+            yield from self._tubemq(gateways.tubemq)
 
     def _memory(self) -> Iterator[Metric]:
         memory = self._node.memory

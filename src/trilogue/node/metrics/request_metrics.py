@@ -69,18 +69,18 @@ class RequestMetrics:
 
     def _list(self) -> Iterator[tuple[str, str, LatencyHistogram]]:
         """Iterate over listeners, requests and their histograms."""
-        node = self._node
-        if node.gateways.kafka is not None:
+        gateways = self._node.gateways
+        if gateways.kafka is not None:
             names: dict[Hashable, str] = {row.key: row.name for row in apis.TABLE}
-            for key, found in list(node.gateways.kafka.latencies.histograms.items()):
+            for key, found in list(gateways.kafka.latencies.histograms.items()):
                 if key in names:  # not those between brokers
                     yield "kafka", names[key], found
-        if node.gateways.pulsar is not None and SENDS in node.gateways.pulsar.latencies.histograms:
-            yield "pulsar", "SEND", node.gateways.pulsar.latencies.histograms[SENDS]
-        if node.gateways.tubemq is not None:
-            yield from _list_tubemq(node.gateways.tubemq)
-        if node.gateways.http is not None:
-            for area, found in list(node.gateways.http.latencies.histograms.items()):
+        if gateways.pulsar is not None and SENDS in gateways.pulsar.latencies.histograms:
+            yield "pulsar", "SEND", gateways.pulsar.latencies.histograms[SENDS]
+        if gateways.tubemq is not None:
+            yield from _list_tubemq(gateways.tubemq)
+        if gateways.http is not None:
+            for area, found in list(gateways.http.latencies.histograms.items()):
                 yield "http", str(area), found
 
     def _gather_pulsar(self, found: LatencyHistogram) -> Iterator[Summary | Metric]:
