@@ -12,7 +12,7 @@ from tests.client.kafka.scripted import (
     ScriptedKafkaCluster,
     on_cluster,
 )
-from trilogue.client.kafka import EARLIEST, Consumer, KafkaClient
+from trilogue.client.kafka import EARLIEST, LATEST, Consumer, KafkaClient
 from trilogue.client.kafka.consumer.fetch_session import LAST_EPOCH, FetchPosition, FetchSession
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.fetch import FetchTopic, ForgottenTopic
@@ -186,6 +186,31 @@ async def test_fetch_sent_before_a_seek_is_dropped(
 
     assert message is not None
     assert message.value == b"c"
+
+
+@on_cluster
+async def test_a_seek_during_the_connection_of_the_first_fetch_is_kept(
+    cluster: ScriptedKafkaCluster, client: KafkaClient
+):
+    """No fetch is sent without an offset: its refusal would move the reader to `reset_to`."""
+    producer = await client.producer()
+    for value in (b"a", b"b"):
+        await producer.send(TOPIC, value, partition=0)
+    consumer = await client.consumer(reset_to=LATEST)
+
+    def seek(_request: Any, answer: Any) -> Any:
+        consumer.seek((TOPIC, 0), EARLIEST)
+        return answer
+
+    cluster.next_up["ApiVersionsRequest"].append(seek)
+    await consumer.assign([(TOPIC, 0)])
+    message = await consumer.get(60)
+
+    assert message is not None
+    assert message.value == b"a"
+    offsets = [request_fields(each.topics).get((TOPIC, 0)) for each in cluster.all(FETCH)]
+    assert 0 in offsets
+    assert -1 not in offsets
 
 
 @on_cluster

@@ -20,6 +20,7 @@ from tests.tools import require_program
 NUMBERS = itertools.count(1)
 JSON, BINARY = "application/vnd.kafka.json.v2+json", "application/vnd.kafka.binary.v2+json"
 V2 = "application/vnd.kafka.v2+json"
+EMPTY_REPLIES_MAX = 12  # of 5 s each
 
 
 @pytest.fixture(scope="module")
@@ -61,10 +62,14 @@ def make_instance(rest: httpx.Client, topic: str, **how: object) -> str:
 def read(rest: httpx.Client, address: str, count: int, **query: object) -> list[dict]:
     """Read until so many messages have come; a group takes its time to assign partitions."""
     found: list[dict] = []
-    while len(found) < count:
-        reply = rest.get(f"{address}/records", params={"timeout": 5_000, **query})
-        assert reply.status_code == 200, reply.text
-        found += reply.json()
+    for _ in range(EMPTY_REPLIES_MAX):
+        while len(found) < count:
+            reply = rest.get(f"{address}/records", params={"timeout": 5_000, **query})
+            assert reply.status_code == 200, reply.text
+            if not reply.json():
+                break
+            found += reply.json()
+    assert len(found) >= count, f"{found} within {EMPTY_REPLIES_MAX} empty replies"
     return found
 
 

@@ -176,7 +176,10 @@ class Fetcher:
         requested = {
             (name if by_id else held.partition.topic, number): (held, self._fetch_position(held))
             for (name, number), held in wanted.items()
+            if held.fetch_at != NO_OFFSET  # it may have gone while the connection was made
         }
+        if not requested:
+            return 0.0
         topics, forgotten = session.build_next(
             {key: one for key, (_, one) in requested.items()}, by_id=by_id
         )
