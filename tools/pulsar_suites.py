@@ -183,7 +183,7 @@ def server(name: str, known: Identities | None) -> Iterator[str]:
 
 def wait_until_ready(real: RealPulsar) -> None:
     """Wait for the namespace that a standalone makes last; its tests' probe has no login."""
-    for _ in range(600):
+    for _ in range(3_000):
         if not real.alive:
             raise RuntimeError(f"pulsar ended before it answered:\n{real.output[-2000:]}")
         with suppress(OSError):
@@ -192,7 +192,7 @@ def wait_until_ready(real: RealPulsar) -> None:
             ).close()
             return
         time.sleep(0.2)
-    raise RuntimeError("pulsar did not answer within 120 s")
+    raise RuntimeError("pulsar did not answer within 600 s")
 
 
 def make_tenants(known: Identities | None) -> None:

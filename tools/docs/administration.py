@@ -57,6 +57,8 @@ def _paths() -> Iterator[tuple[object, ...]]:
             continue  # the same with a cluster
         if not is_policy:
             access = f"{row.operation.value} on {row.resource.value}"
+            if row.is_public:
+                access = "none"
             found.setdefault((row.path, access), []).append(row.methods)
     for (path, access), methods in found.items():
         yield " ".join(methods), f"`{path}`", access

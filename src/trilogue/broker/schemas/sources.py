@@ -9,7 +9,8 @@ definition that needs no others (schemas/compatibility.py):
 
 The definition of a Pulsar client becomes a source in the same way: JSON and PROTOBUF with Avro
 definitions are AVRO. Other types of schemas have no source. A text has one form, so that equal
-sources are the same schema: JSON without spaces, Protobuf as its descriptor is printed.
+sources are the same schema: Avro as its Java library prints it (avro_text.py), JSON without
+spaces, Protobuf as its descriptor is printed.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import msgspec
 
 from trilogue.broker.errors import IncompatibleSchema, InvalidSchema
 from trilogue.broker.schemas import json_schemas
+from trilogue.broker.schemas.avro_text import NAMED, find_space, join_name, print_avro
 from trilogue.broker.schemas.compatibility import (
     AVRO_LIKE,
     BACKWARD,
@@ -82,9 +84,34 @@ def make_definition(source: SchemaSource, resolved: Resolved) -> tuple[SchemaSou
     if source.language == JSON:
         definition = Definition(JSON, _bundle_json(source.text, resolved), (JSON_SCHEMA,))
     else:
-        definition = Definition(AVRO, _inline_avro(source.text, resolved))
-        check_definition(definition)
+        source, definition = _define_avro(source, resolved)
     return source, _check_size(definition)
+
+
+def _define_avro(source: SchemaSource, resolved: Resolved) -> tuple[SchemaSource, Definition]:
+    types: dict[str, Any] = {}
+    for each in resolved.values():
+        _collect_types(json.loads(each.data), "", types, 0)
+    check_definition(Definition(AVRO, _inline_avro(source.text, types)))
+    source = msgspec.structs.replace(source, text=print_avro(source.text, types))
+    return source, Definition(AVRO, _inline_avro(source.text, types))
+
+
+def find_resolved(source: SchemaSource, definitions: Sequence[Definition]) -> int | None:
+    """Return which definition is that of an Avro source without references: its place, or None.
+
+    Java's serializers send a schema with the types of its references in their places, and mean the
+    version that has the references.
+    """
+    for place, each in enumerate(definitions):
+        if _print_resolved(each.data) == source.text:
+            return place
+    return None
+
+
+@lru_cache(maxsize=PRINTED_MAX)
+def _print_resolved(data: bytes) -> str:
+    return print_avro(data.decode())
 
 
 def _check_size(definition: Definition) -> Definition:
@@ -97,7 +124,7 @@ def find_source(definition: Definition) -> SchemaSource | None:
     """Return the source of a topic's definition; None: no language has it."""
     if definition.kind in AVRO_LIKE:
         language = JSON if definition.kind == JSON and is_json_schema(definition) else AVRO
-        text = _print_json(definition.data)
+        text = _print_json(definition.data, language)
     elif definition.kind == NATIVE:
         language, text = PROTOBUF, _print_native(definition.data)
     else:
@@ -144,10 +171,11 @@ def _define_protobuf(source: SchemaSource, resolved: Resolved) -> tuple[SchemaSo
 
 
 @lru_cache(maxsize=PRINTED_MAX)
-def _print_json(data: bytes) -> str | None:
+def _print_json(data: bytes, language: str) -> str | None:
     """Return the text of a definition in JSON; None: it is none."""
     try:
-        return _compact(data.decode())
+        text = _compact(data.decode())
+        return print_avro(text) if language == AVRO else text
     except (InvalidSchema, UnicodeDecodeError):
         return None
 
@@ -198,15 +226,11 @@ def _compact(text: str) -> str:
     return compact
 
 
-def _inline_avro(text: str, resolved: Resolved) -> bytes:
+def _inline_avro(text: str, types: Mapping[str, Any]) -> bytes:
     """Return an Avro definition with the types of references at the first place of their names."""
-    if not resolved:
+    if not types:
         return text.encode()
-    found = json.loads(text)
-    types: dict[str, Any] = {}
-    for definition in resolved.values():
-        _collect_types(json.loads(definition.data), "", types, 0)
-    inlined = _Inliner(types).walk(found, "", 0)
+    inlined = _Inliner(types).walk(json.loads(text), "", 0)
     return json.dumps(inlined, separators=(",", ":")).encode()
 
 
@@ -220,9 +244,9 @@ def _collect_types(schema: Any, space: str, types: dict[str, Any], depth: int) -
         return
     if not isinstance(schema, dict):
         return
-    if schema.get("type") in _NAMED and isinstance(schema.get("name"), str):
-        space = _space_of(schema, space)
-        types.setdefault(_full_name(schema["name"], space), {**schema, "namespace": space})
+    if schema.get("type") in NAMED and isinstance(schema.get("name"), str):
+        space = find_space(schema, space)
+        types.setdefault(join_name(schema["name"], space), {**schema, "namespace": space})
     for key in ("type", "items", "values"):
         _collect_types(schema.get(key), space, types, depth + 1)
     for field in schema.get("fields") or ():
@@ -233,7 +257,7 @@ def _collect_types(schema: Any, space: str, types: dict[str, Any], depth: int) -
 class _Inliner:
     """Replaces the first use of each referenced type by its definition."""
 
-    def __init__(self, types: dict[str, Any]) -> None:
+    def __init__(self, types: Mapping[str, Any]) -> None:
         self._types = types
         self._defined: set[str] = set()
 
@@ -248,7 +272,7 @@ class _Inliner:
         return self._walk_object(schema, space, depth) if isinstance(schema, dict) else schema
 
     def _walk_name(self, text: str, space: str, depth: int) -> Any:
-        for name in (_full_name(text, space), text):
+        for name in (join_name(text, space), text):
             if name in self._defined:
                 return name
             if name in self._types:
@@ -257,9 +281,9 @@ class _Inliner:
 
     def _walk_object(self, schema: dict[str, Any], space: str, depth: int) -> Any:
         made = dict(schema)
-        if schema.get("type") in _NAMED and isinstance(schema.get("name"), str):
-            space = _space_of(schema, space)
-            name = _full_name(schema["name"], space)
+        if schema.get("type") in NAMED and isinstance(schema.get("name"), str):
+            space = find_space(schema, space)
+            name = join_name(schema["name"], space)
             if name in self._defined:
                 return name
             self._defined.add(name)
@@ -276,15 +300,3 @@ class _Inliner:
         if not isinstance(field, dict) or "type" not in field:
             return field
         return {**field, "type": self.walk(field["type"], space, depth + 1)}
-
-
-_NAMED: Final = ("record", "error", "enum", "fixed")
-
-
-def _space_of(schema: Mapping[str, Any], space: str) -> str:
-    """Return the namespace of a named type."""
-    return schema["name"].rpartition(".")[0] or str(schema.get("namespace", space) or "")
-
-
-def _full_name(name: str, space: str) -> str:
-    return name if "." in name or not space else f"{space}.{name}"

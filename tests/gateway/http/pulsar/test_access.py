@@ -65,11 +65,12 @@ def test_every_route_without_permission_is_denied_without_effect():
     denied = DenyingAuthorizer()
     gateway: Any = SimpleNamespace(broker=SimpleNamespace(cluster=Any))  # its use is an error
     app = with_access(build_pulsar_app(gateway), ClientAccess(denied))
+    protected = [row for row in all_routes() if not row.is_public]
 
     async def send_all() -> None:
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://node") as client:
-            for row in all_routes():
+            for row in protected:
                 path = re.sub(
                     r"\{(\w+)(:\w+)?\}", lambda found: VALUES.get(found[1], "1"), row.path
                 )
@@ -84,7 +85,28 @@ def test_every_route_without_permission_is_denied_without_effect():
                         assert operation is row.operation
 
     asyncio.run(send_all())
-    assert len(denied.checks) == sum(len(row.methods.split()) for row in all_routes())
+    assert len(denied.checks) == sum(len(row.methods.split()) for row in protected)
+
+
+def test_what_a_real_broker_checks_no_permission_for():
+    """The names of clusters, whether it serves, and its version; not by whom it is changed."""
+    public = {(row.methods, row.path) for row in all_routes() if row.is_public}
+    paths = ("clusters", "brokers/ready", "brokers/version")
+    assert public == {("GET", f"/admin/v2/{each}") for each in paths}
+
+    settings = SimpleNamespace(cluster="standalone")
+    gateway: Any = SimpleNamespace(
+        broker=SimpleNamespace(cluster=Any), settings=settings, catch_up=None
+    )
+    app = with_access(build_pulsar_app(gateway), ClientAccess(DenyingAuthorizer()))
+
+    async def read(path: str) -> httpx.Response:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://node") as client:
+            return await client.get(f"/admin/v2/{path}")
+
+    assert asyncio.run(read("clusters")).json() == ["standalone"]
+    assert [asyncio.run(read(each)).status_code for each in paths] == [200, 200, 200]
 
 
 def test_a_body_that_does_not_end_is_refused_and_its_connection_closed(monkeypatch: Any):

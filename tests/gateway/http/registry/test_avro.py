@@ -173,6 +173,46 @@ def test_references_are_resolved(admin: Admin, registry):
     assert seen["fields"][0]["type"]["fields"] == json.loads(ORDER)["fields"]
 
 
+def test_texts_of_one_schema_have_one_id(registry):
+    """What a client in Python writes by hand, and what one in Java prints."""
+    fields = [{"type": {"type": "string"}, "name": "a"}]
+    by_hand = {"namespace": "shop", "name": "User", "fields": fields, "type": "record"}
+    printed = (
+        '{"type":"record","name":"User","namespace":"shop","fields":[{"name":"a","type":"string"}]}'
+    )
+    schema_id = registry.register_schema("users-value", Schema(json.dumps(by_hand), "AVRO"))
+
+    assert registry.register_schema("users-value", Schema(printed, "AVRO")) == schema_id
+    assert registry.get_versions("users-value") == [1]
+    assert registry.get_schema(schema_id).schema_str == printed
+    reordered = json.dumps(by_hand, indent=2, sort_keys=True)
+    assert registry.lookup_schema("users-value", Schema(reordered, "AVRO")).version == 1
+
+
+def test_a_schema_with_the_types_of_its_references_in_place_is_the_version_with_references(
+    registry,
+):
+    """Java's serializers look up and register it so."""
+    registry.register_schema("shop.Item", Schema(ORDER.replace("Order", "Item"), "AVRO"))
+    item = json.loads(ORDER.replace("Order", "Item"))
+    references = [SchemaReference("shop.Item", "shop.Item", 1)]
+
+    def make_union(kind: object) -> str:
+        return json.dumps([kind, {"type": "record", "name": "Gone", "fields": []}])
+
+    text = make_union("shop.Item")
+    schema_id = registry.register_schema("items-value", Schema(text, "AVRO", references))
+    whole = Schema(make_union(item), "AVRO")
+
+    found = registry.lookup_schema("items-value", whole)
+    assert (found.schema_id, found.version) == (schema_id, 1)
+    assert registry.register_schema("items-value", whole) == schema_id
+    assert registry.get_versions("items-value") == [1]
+    with pytest.raises(SchemaRegistryError) as problem:
+        registry.lookup_schema("items-value", Schema(make_union({**item, "name": "I"}), "AVRO"))
+    assert code_of(problem) == (404, 40403)
+
+
 def test_deleted_versions_are_hidden_until_they_are_removed(registry):
     subject = "going-value"
     first = registry.register_schema(subject, Schema(ORDER, "AVRO"))

@@ -233,7 +233,8 @@ Handler = Callable[[AdminRequest], Any | Coroutine[Any, Any, Any]]
 class AdminRoute(msgspec.Struct, frozen=True):
     """One path: its methods, its handler, and the access it needs.
 
-    With `finds_coordinators` the topic of transaction coordinators needs none.
+    With `finds_coordinators` the topic of transaction coordinators needs none. What `is_public`
+    every client that may connect reads, the anonymous one included, as at a real broker.
     """
 
     methods: str
@@ -242,6 +243,7 @@ class AdminRoute(msgspec.Struct, frozen=True):
     resource: ResourceKind
     operation: Operation
     finds_coordinators: bool = False
+    is_public: bool = False
 
     def below(self, prefix: str) -> AdminRoute:
         """Return the same route under a longer path."""

@@ -291,7 +291,7 @@ CLUSTER, NAMESPACE = ResourceKind.CLUSTER, ResourceKind.NAMESPACE
 DESCRIBE, ALTER = Operation.DESCRIBE, Operation.ALTER
 
 ROUTES = (
-    AdminRoute("GET", "/clusters", list_clusters, CLUSTER, DESCRIBE),
+    AdminRoute("GET", "/clusters", list_clusters, CLUSTER, DESCRIBE, is_public=True),
     AdminRoute("GET", "/clusters/{name}", get_cluster, CLUSTER, DESCRIBE),
     AdminRoute("PUT", "/clusters/{name}", create_cluster, CLUSTER, ALTER),
     AdminRoute("POST DELETE", "/clusters/{name}", change_cluster, CLUSTER, ALTER),
@@ -301,8 +301,8 @@ ROUTES = (
     AdminRoute("POST", "/tenants/{tenant}", update_tenant, CLUSTER, ALTER),
     AdminRoute("DELETE", "/tenants/{tenant}", delete_tenant, CLUSTER, ALTER),
     AdminRoute("GET", "/brokers/health", check_health, CLUSTER, DESCRIBE),
-    AdminRoute("GET", "/brokers/ready", check_health, CLUSTER, DESCRIBE),
-    AdminRoute("GET", "/brokers/version", get_version, CLUSTER, DESCRIBE),
+    AdminRoute("GET", "/brokers/ready", check_health, CLUSTER, DESCRIBE, is_public=True),
+    AdminRoute("GET", "/brokers/version", get_version, CLUSTER, DESCRIBE, is_public=True),
     AdminRoute("GET", "/brokers/leaderBroker", get_leader, CLUSTER, DESCRIBE),
     AdminRoute("GET", "/brokers/configuration", list_dynamic_settings, CLUSTER,
         Operation.DESCRIBE_SETTINGS),

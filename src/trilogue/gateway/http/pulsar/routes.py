@@ -166,7 +166,7 @@ async def _answer(gateway: PulsarGateway, route: AdminRoute, http_request: Reque
     is_coordinator = route.finds_coordinators and is_coordinator_topic(
         request.broker.cluster, request.name
     )
-    if not is_coordinator:
+    if not is_coordinator and not route.is_public:
         request.check_access(*resource)
     if gateway.catch_up is not None:
         await gateway.catch_up()

@@ -9,7 +9,13 @@ from typing import Any
 from trilogue.broker.access.authorizer import Operation
 from trilogue.broker.errors import ConcurrentChange, IncompatibleSchema
 from trilogue.broker.schemas.compatibility import Definition
-from trilogue.broker.schemas.sources import AVRO, SchemaSource, check_change, make_definition
+from trilogue.broker.schemas.sources import (
+    AVRO,
+    SchemaSource,
+    check_change,
+    find_resolved,
+    make_definition,
+)
 from trilogue.broker.schemas.subjects import SubjectVersion
 from trilogue.broker.topics.policies import CompatibilityStrategy
 from trilogue.gateway.http.administration import ATTEMPTS
@@ -96,10 +102,29 @@ def list_referrers(request: RegistryRequest) -> object:
 async def look_up(request: RegistryRequest) -> object:
     """Return the version of a subject that has a schema."""
     wanted, _ = await _define(request, request.source())
-    for each in request.subject_versions(deleted=request.flag("deleted")):
-        if request.broker.subjects.source(each) == wanted:
-            return await _describe(request, each)
-    raise RegistryError(SCHEMA_NOT_FOUND, "Schema not found")
+    versions = request.subject_versions(deleted=request.flag("deleted"))
+    found = await _find_same(request, wanted, versions)
+    if found is None:
+        raise RegistryError(SCHEMA_NOT_FOUND, "Schema not found")
+    return await _describe(request, found)
+
+
+async def _find_same(
+    request: RegistryRequest, wanted: SchemaSource, versions: list[SubjectVersion]
+) -> SubjectVersion | None:
+    """Return the version with a source, or else the newest that is it but for its references."""
+    with_references = []
+    for each in versions:
+        source = request.broker.subjects.source(each)
+        if source == wanted:
+            return each
+        if source.references and source.language == AVRO:
+            with_references.insert(0, each)
+    if not with_references or wanted.references or wanted.language != AVRO:
+        return None
+    work = partial(find_resolved, wanted, [each.schema.definition for each in with_references])
+    place = await asyncio.get_running_loop().run_in_executor(request.gateway.schema_executor, work)
+    return None if place is None else with_references[place]
 
 
 async def _describe(request: RegistryRequest, version: SubjectVersion) -> dict[str, Any]:
@@ -140,10 +165,10 @@ async def register(request: RegistryRequest) -> object:
         subject, subjects = request.subject, request.broker.subjects
         known = subjects.versions(subject)
         source, definition = await _define(request, posted)
-        for each in known:
-            if subjects.source(each) == source:
-                await request.number_versions(known)
-                return {"id": subjects.find_id(source)}
+        same = await _find_same(request, source, known)
+        if same is not None:
+            await request.number_versions(known)
+            return {"id": subjects.find_id(subjects.source(same))}
         check_writable(request, subject.name)
         await _check(request, definition, known, find_strategy(request, subject.name))
         try:
