@@ -8,10 +8,11 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import pyspark
 import pytest
 
 from tests.tools import require
-from trilogue.spark.local_session import VECTOR, find_java, probe_java
+from trilogue.spark.local_session import VECTOR, find_java, find_spark_home, probe_java
 
 OPENS = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
 
@@ -98,6 +99,34 @@ def test_program_other_than_java_has_no_version(tmp_path):
 
 
 def test_session_ignores_spark_variables_of_the_environment(spark):
-    assert os.environ["SPARK_HOME"].endswith("pyspark")
+    assert Path(os.environ["SPARK_HOME"]).name.startswith("spark-home-")
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+
+
+def test_processes_of_spark_import_modules_that_are_compiled(spark):
+    """Of its zip they would compile each module again: a second of CPU for each process."""
+
+    def find_module(_: int) -> str:
+        import pyspark
+
+        return pyspark.__file__
+
+    (found,) = spark.sparkContext.parallelize([0], 1).map(find_module).collect()
+
+    assert found == pyspark.__file__
+
+
+def test_a_package_serves_where_links_cannot_be_made(tmp_path):
+    in_the_way = tmp_path / "file"
+    in_the_way.touch()
+
+    assert find_spark_home(tmp_path, in_the_way) == tmp_path
+
+
+def test_links_of_a_home_may_be_there_already(tmp_path):
+    package = tmp_path / "pyspark"
+    homes = {find_spark_home(package, tmp_path) for _ in range(2)}
+
+    assert len(homes) == 1
+    assert sorted(each.name for each in homes.pop().iterdir()) == ["bin", "jars", "sbin"]

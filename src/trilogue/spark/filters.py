@@ -41,12 +41,19 @@ COMPARISONS: dict[type[Filter], Callable[[Any, Any], bool]] = {
 }
 EQUALITIES = (EqualTo, EqualNullSafe)
 NEVER_NULL = ("topic", "partition", "offset")
+OF_PARTITIONS = ("topic", "partition")
+ALL_COLUMNS = (*OF_PARTITIONS, "offset", "timestamp")
 
 
 class ReadFilter:
-    """The filters that a read obeys; Spark applies the others to its rows."""
+    """The filters that a read obeys; Spark applies the others to its rows.
 
-    def __init__(self) -> None:
+    `columns`: those of which conditions are taken. By other protocols than Kafka's an offset may
+    be null, and times are found by when a message was published, which its column need not have.
+    """
+
+    def __init__(self, columns: tuple[str, ...] = ALL_COLUMNS) -> None:
+        self._columns = columns
         self._conditions: list[tuple[int, type[Filter], Any]] = []
         self._first = 0
         self._end: int | None = None
@@ -55,7 +62,7 @@ class ReadFilter:
     def add(self, wanted: Filter) -> bool:
         """Narrow the read; return whether no row that is read fails the filter."""
         path: tuple[str, ...] = getattr(wanted, "attribute", ())
-        if len(path) != 1:
+        if len(path) != 1 or path[0] not in self._columns:
             return False
         if isinstance(wanted, IsNotNull):
             return path[0] in NEVER_NULL

@@ -24,7 +24,7 @@ from trilogue.client.kafka.producer.batch_writer import BatchWriter
 from trilogue.client.kafka.security import Security
 from trilogue.client.retry import retry
 from trilogue.spark.errors import OptionError
-from trilogue.spark.offsets import Ids, Offsets, Partition, select_assigned
+from trilogue.spark.offsets import CountedOffsets, Ids, Offsets, Partition, select_assigned
 from trilogue.spark.read_options import ReadOptions
 from trilogue.spark.write_options import WriteOptions
 from trilogue.wire.kafka.codec.schema import table
@@ -40,7 +40,7 @@ REQUEST_S = 30.0
 """A server that was reached may be away for this time, for a restart."""
 
 
-class Link:
+class Link(CountedOffsets):
     """A cluster, its readers and writers, and the event loop that runs them."""
 
     def __init__(self, servers: str, security: Security, isolation: int = READ_COMMITTED) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from trilogue.spark.errors import OptionError
-from trilogue.spark.protocols.positions import format_position, parse_position
+from trilogue.spark.protocols.positions import format_position, is_countable, parse_position
 from trilogue.spark.read_options import Bounds
 
 Partition = tuple[str, int]
@@ -112,6 +112,23 @@ def admit(start: Offsets, latest: Offsets, rows: int) -> Offsets:
     return {key: start.get(key, 0) + step for key, step in steps.items()}
 
 
+class CountedOffsets:
+    """Part of a `TopicLookup` whose offsets can be counted: the difference of two is a lag."""
+
+    def firsts(self, begin: Offsets, latest: Offsets) -> Offsets:
+        """Return `begin`, which is comparable."""
+        del latest
+        return begin
+
+    def lags(self, begin: Offsets, latest: Offsets) -> Offsets:
+        """Return how many offsets of each partition are to be read."""
+        return {key: max(0, end - begin[key]) for key, end in latest.items()}
+
+    def admit(self, begin: Offsets, latest: Offsets, rows: int) -> Offsets:
+        """Return where a micro-batch of up to `rows` offsets ends."""
+        return admit(begin, latest, rows)
+
+
 def align(start: Offsets, latest: Offsets, admitted: Offsets, step: int) -> Offsets:
     """Return the admitted offsets at whole steps, at least one where there is lag.
 
@@ -133,16 +150,22 @@ def ranges(
     min_partitions: int | None = None,
     max_records: int | None = None,
 ) -> list[Range]:
-    """Return non-empty ranges: at least `min_partitions`, none above `max_records` offsets."""
+    """Return non-empty ranges: at least `min_partitions`, none above `max_records` offsets.
+
+    A range over several ledgers stays whole: its entries cannot be counted.
+    """
     whole = [
         Range(topic, partition, start.get((topic, partition), 0), last)
         for (topic, partition), last in sorted(end.items())
         if last > start.get((topic, partition), 0)
     ]
-    total = sum(one.end - one.start for one in whole)
+    total = sum(one.end - one.start for one in whole if is_countable(one.start, one.end))
     few = min_partitions is not None and len(whole) < min_partitions
     pieces: list[Range] = []
     for one in whole:
+        if not is_countable(one.start, one.end):
+            pieces.append(one)
+            continue
         length = one.end - one.start
         count = -(-(min_partitions or 1) * length // total) if few else 1
         if max_records is not None:

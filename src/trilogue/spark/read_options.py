@@ -21,6 +21,7 @@ from trilogue.spark.options import (
     parse_servers,
 )
 from trilogue.spark.payload.payload_options import PAYLOAD_OPTIONS, PayloadOptions, parse_payload
+from trilogue.spark.protocols.administration import Administration, parse_administration
 from trilogue.spark.protocols.positions import parse_position
 from trilogue.spark.protocols.service_url import SERVICE_OPTIONS, ServiceUrl, parse_service_url
 from trilogue.spark.segments.segment_place import SegmentPlace, parse_segments
@@ -54,7 +55,7 @@ READ_OPTIONS = {
     "columns": "only these columns, comma separated: the others are never decoded",
     "maxOffsetsPerTrigger": "stream: at most so many offsets a micro-batch, shared by lag",
     "maxBytesPerTrigger": "stream: about so many bytes a micro-batch, as the log has them on disk, "
-    "by the mean size of each partition's messages",
+    "by the mean size of each partition's messages; with url=pulsar:// it needs admin.url",
     "minOffsetsPerTrigger": "stream: wait for so many offsets, or for maxTriggerDelay",
     "maxTriggerDelay": "stream: the longest wait for minOffsetsPerTrigger (default 15m)",
     "minPartitions": "split partitions so that at least so many tasks run",
@@ -63,6 +64,7 @@ READ_OPTIONS = {
     "kafka.isolation.level": "read_committed (default) or read_uncommitted (not from segments)",
     "kafka.group.id": "stream: positions are published under this group when the next micro-batch "
     "begins, for tools that show lag; the checkpoint remains what counts",
+    "predefinedSubscription": "the same: a subscription with url=pulsar://, else a group",
     "pushFilters": "batch: true reads only what conditions on topic, partition, offset and the "
     "first timestamp leave; spark.sql.python.filterPushdown.enabled has to be true",
     "fetchBytes": "bytes requested in one fetch (default 4 MiB)",
@@ -76,7 +78,6 @@ ALIASES = {
     "topicsPattern": "subscribePattern",
     "pollTimeoutMs": "kafkaConsumer.pollTimeoutMs",
     "service.url": "url",
-    "predefinedSubscription": "kafka.group.id",
 }
 """Names of the connector pulsar-spark, and those that they stand for."""
 
@@ -171,6 +172,7 @@ class ReadOptions:
     fetch_bytes: int = 4 << 20
     decompressed_limit: int = 256 << 20
     patience_ms: int = 120_000
+    administration: Administration | None = None
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> ReadOptions:
@@ -179,6 +181,8 @@ class ReadOptions:
         service = parse_service_url(options)
         if isinstance(service, str):
             options["kafka.bootstrap.servers"], service = service, None
+        group = _group(options)
+        administration = parse_administration(options, service)
         segments = parse_segments(options)
         if segments is not None:
             del options["path"]
@@ -214,11 +218,12 @@ class ReadOptions:
             max_records_per_partition=parse_integer(options, "maxRecordsPerPartition"),
             fail_on_data_loss=parse_boolean(options, "failOnDataLoss", default=True),
             isolation=_isolation(options),
-            group=options.get("kafka.group.id"),
+            group=group,
             push_filters=parse_boolean(options, "pushFilters", default=False),
             fetch_bytes=parse_integer(options, "fetchBytes") or 4 << 20,
             decompressed_limit=parse_integer(options, "maxDecompressedBytes") or 256 << 20,
             patience_ms=parse_integer(options, "kafkaConsumer.pollTimeoutMs") or 120_000,
+            administration=administration,
         )
         made._check_dead_letters()
         made._check_segments()
@@ -254,22 +259,22 @@ class ReadOptions:
             return
         refused: dict[str, object] = {
             "path": self.segments,
-            "maxBytesPerTrigger": self.max_bytes_per_trigger,
-            "pushFilters": self.push_filters or None,
-            "minPartitions": self.min_partitions,
-            "maxRecordsPerPartition": self.max_records_per_partition,
         }
-        if self.service.protocol == "tubemq":  # it lists no topics and finds no times
+        if self.service.protocol == "tubemq":  # it lists no topics and finds no times or sizes
             refused |= {
+                "maxBytesPerTrigger": self.max_bytes_per_trigger,
+                "minPartitions": self.min_partitions,
+                "maxRecordsPerPartition": self.max_records_per_partition,
+                "predefinedSubscription": self.group,
                 "subscribePattern": self.pattern,
                 "startingTimestamp": self.starting_ms,
                 "endingTimestamp": self.ending_ms,
             }
-        else:  # entries of several ledgers cannot be counted
-            refused |= {
-                "maxOffsetsPerTrigger": self.max_offsets_per_trigger,
-                "minOffsetsPerTrigger": self.min_offsets_per_trigger,
-            }
+        elif self.max_bytes_per_trigger is not None and self.administration is None:
+            raise OptionError(
+                "option 'maxBytesPerTrigger' needs the sizes of topics, and with url=pulsar:// "
+                "option 'admin.url' of the HTTP service that has them"
+            )
         for name, value in refused.items():
             if value is not None:
                 raise OptionError(f"option {name!r} is not for url={self.service.protocol}://…")
@@ -299,6 +304,14 @@ class ReadOptions:
         if low is not None and high is not None and low > high:
             raise OptionError("minOffsetsPerTrigger is more than maxOffsetsPerTrigger")
         return self
+
+
+def _group(options: Mapping[str, str]) -> str | None:
+    """Return the group or subscription under which positions are published."""
+    names = [name for name in ("kafka.group.id", "predefinedSubscription") if name in options]
+    if len({options[name] for name in names}) > 1:
+        raise OptionError("give one of kafka.group.id and predefinedSubscription")
+    return options[names[0]] if names else None
 
 
 def _isolation(options: Mapping[str, str]) -> int:

@@ -9,7 +9,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from trilogue.client.kafka.model import EARLIEST
 from trilogue.spark.errors import explained_errors
-from trilogue.spark.filters import ReadFilter
+from trilogue.spark.filters import ALL_COLUMNS, OF_PARTITIONS, ReadFilter
 from trilogue.spark.offsets import Ids, Offsets, Range, ranges
 from trilogue.spark.payload.payload import Payload
 from trilogue.spark.plan import ending, starting
@@ -45,7 +45,7 @@ class BatchReader(DataSourceReader):
         start, end = self._narrow(
             at, starting(at, options, partitions, EARLIEST), ending(at, options, partitions)
         )
-        return [*planned(options, start, end, at.ids(partitions))]
+        return [*planned(at, options, start, end, at.ids(partitions))]
 
     def _narrow(self, at: TopicLookup, start: Offsets, end: Offsets) -> tuple[Offsets, Offsets]:
         """Return the part of [start, end) that the query needs: all."""
@@ -62,7 +62,7 @@ class FilteredBatchReader(BatchReader):
 
     def __init__(self, options: ReadOptions, payload: Payload | None = None) -> None:
         super().__init__(options, payload)
-        self._filter = ReadFilter()
+        self._filter = ReadFilter(ALL_COLUMNS if options.service is None else OF_PARTITIONS)
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
         """Take what narrows the read, and return the filters that Spark applies as well."""
@@ -72,8 +72,12 @@ class FilteredBatchReader(BatchReader):
         return self._filter.narrow(at, start, end)
 
 
-def planned(options: ReadOptions, start: Offsets, end: Offsets, ids: Ids) -> list[RangePartition]:
+def planned(
+    at: TopicLookup, options: ReadOptions, start: Offsets, end: Offsets, ids: Ids
+) -> list[RangePartition]:
     """Split ranges into tasks according to the options; `ids` are those of the topics."""
+    if options.min_partitions is not None or options.max_records_per_partition is not None:
+        start = at.firsts(start, end)
     split = ranges(start, end, options.min_partitions, options.max_records_per_partition)
     found = find_partition_ids(options, end, ids)
     return [RangePartition(one, found.get((one.topic, one.partition))) for one in split]

@@ -20,19 +20,15 @@ from pyspark.sql.streaming.datasource import (
 from trilogue.client.errors import ConnectionLost
 from trilogue.client.kafka.model import EARLIEST, LATEST
 from trilogue.spark.errors import DataLost, explained_errors
-from trilogue.spark.link import link
-from trilogue.spark.offsets import Ids, Offsets, Partition, admit, align, from_json, to_json
+from trilogue.spark.offsets import Ids, Offsets, Partition, from_json, to_json
 from trilogue.spark.payload.payload import Payload
 from trilogue.spark.plan import starting
 from trilogue.spark.read_options import ReadOptions
 from trilogue.spark.reader import RangePartition, planned, read_task
-from trilogue.spark.topic_lookup import TopicLookup, find_lookup
+from trilogue.spark.topic_lookup import TopicLookup, find_group_lookup, find_lookup
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-TUBEMQ_STEP = 28
-"""Apache TubeMQ's offsets are bytes of an index, which has so many for each message."""
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -75,13 +71,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         latest, ids = self._now() if self._until is None else self._until
         begin = self._continued(start, latest, ids)
         latest = begin | latest  # a partition that went away keeps its position
-        if self._should_wait(sum(latest[key] - begin[key] for key in latest)):
+        at = self._at()
+        if self._should_wait(lambda: sum(at.lags(begin, latest).values())):
             return start
-        rows = self._admitted_rows(begin, latest, limit)
+        rows = self._admitted_rows(at, begin, latest, limit)
         if rows is not None:
-            admitted = admit(begin, latest, rows)
-            is_tubemq = self._options.service is not None  # no other service has limits
-            latest = align(begin, latest, admitted, TUBEMQ_STEP) if is_tubemq else admitted
+            latest = at.admit(begin, latest, rows)
         return to_json(latest, from_json(start)[1] | ids)
 
     @explained_errors()
@@ -99,7 +94,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Split a micro-batch into tasks; a repeated one gets the same offsets again."""
         last, ids = from_json(end)
         begin, _ = self._known(start, last, ids)
-        return planned(self._options, begin, last, ids)
+        return planned(self._at(), self._options, begin, last, ids)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one range in a worker."""
@@ -107,10 +102,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @explained_errors()
     def commit(self, end: dict[str, Any]) -> None:
-        """Publish the position under kafka.group.id; Spark's checkpoint is what counts."""
+        """Publish the position under a group or subscription; Spark's checkpoint is what counts."""
         if self._options.group is not None:
             with suppress(ConnectionLost):  # the next micro-batch publishes a newer one
-                link(self._options).publish_positions(self._options.group, from_json(end)[0])
+                find_group_lookup(self._options).publish_positions(
+                    self._options.group, from_json(end)[0]
+                )
 
     def stop(self) -> None:
         """Do nothing: connections belong to the process."""
@@ -123,24 +120,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         partitions = at.partitions(self._options)
         return at.resolve(dict.fromkeys(partitions, LATEST)), at.ids(partitions)
 
-    def _admitted_rows(self, begin: Offsets, latest: Offsets, limit: ReadLimit) -> int | None:
+    def _admitted_rows(
+        self, at: TopicLookup, begin: Offsets, latest: Offsets, limit: ReadLimit
+    ) -> int | None:
         """Return how many offsets a limit admits; both options hold where both are given."""
         if not isinstance(limit, ReadMaxRows | ReadMaxBytes):
             return None
         admitted = [limit.max_rows] if isinstance(limit, ReadMaxRows) else []
         size = self._options.max_bytes_per_trigger
         if size is not None:
-            sizes = self._at().mean_sizes(latest)
-            lags = {key: max(0, end - begin[key]) for key, end in latest.items()}
+            sizes, lags = at.mean_sizes(latest), at.lags(begin, latest)
             total = sum(lag * sizes.get(key, 0) for key, lag in lags.items())
             if total > size:  # offsets are shared by lag, and so are bytes then
                 admitted.append(max(1, int(sum(lags.values()) * size / total)))
         return min(admitted, default=None)
 
-    def _should_wait(self, lag: int) -> bool:
+    def _should_wait(self, count_lag: Callable[[], int]) -> bool:
         """Return whether minOffsetsPerTrigger delays a micro-batch; AvailableNow reads all."""
         least, now = self._options.min_offsets_per_trigger, self._monotonic()
-        few = least is not None and lag < least and self._until is None
+        few = least is not None and self._until is None and count_lag() < least
         if few and now - self._last_trigger < self._options.max_trigger_delay_s:
             return True
         self._last_trigger = now

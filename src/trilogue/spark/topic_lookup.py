@@ -19,6 +19,15 @@ class TopicLookup(Protocol):
     def ids(self, partitions: Iterable[Partition]) -> Ids:
         """Return the ids of the topics of `partitions`, where they are known."""
 
+    def firsts(self, begin: Offsets, latest: Offsets) -> Offsets:
+        """Return `begin` with offsets that `latest` can be compared with, where there are such."""
+
+    def lags(self, begin: Offsets, latest: Offsets) -> Offsets:
+        """Return how many offsets of each partition are to be read."""
+
+    def admit(self, begin: Offsets, latest: Offsets, rows: int) -> Offsets:
+        """Return where a micro-batch of up to `rows` offsets ends, shared by lag."""
+
     def at_times(self, times: Mapping[Partition, int]) -> Offsets:
         """Return the first offset at or after a time (ms) in each partition; -1 if none."""
 
@@ -27,6 +36,22 @@ class TopicLookup(Protocol):
 
     def resolve(self, wanted: Mapping[Partition, int]) -> Offsets:
         """Replace -1 (latest) and -2 (earliest) by offsets; others are unchanged."""
+
+
+class GroupLookup(Protocol):
+    """A cluster whose tools show the positions of a query."""
+
+    def publish_positions(self, group: str, offsets: Offsets) -> None:
+        """Commit positions for a group or subscription; OptionError if it takes none."""
+
+
+def find_group_lookup(options: ReadOptions) -> GroupLookup:
+    """Return the cluster that has the group or subscription of the options."""
+    if options.service is None:
+        return link(options)
+    from trilogue.spark.protocols.pulsar_lookup import PulsarLookup
+
+    return PulsarLookup(options.service)
 
 
 def find_lookup(options: ReadOptions) -> TopicLookup:
@@ -38,7 +63,7 @@ def find_lookup(options: ReadOptions) -> TopicLookup:
             return TubeLookup(options.service)
         from trilogue.spark.protocols.pulsar_lookup import PulsarLookup
 
-        return PulsarLookup(options.service)
+        return PulsarLookup(options.service, options.administration)
     if options.servers:
         return link(options)
     assert options.segments is not None

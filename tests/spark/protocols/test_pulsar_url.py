@@ -8,6 +8,7 @@ import threading
 
 import pulsar
 import pytest
+from pyspark.sql.datasource import EqualTo, GreaterThan
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from tests.server import Server
@@ -16,6 +17,7 @@ from tests.spark.protocols.rows import (
     make_stream,
     read_batch,
     read_next,
+    read_partitions,
     read_ranges,
     write_all,
     write_transactions,
@@ -26,9 +28,11 @@ from trilogue.client.pulsar import Producer, PulsarClient
 from trilogue.client.pulsar.producer.topic_producer import PendingSend
 from trilogue.spark.errors import OptionError
 from trilogue.spark.protocols import pulsar_range
+from trilogue.spark.protocols.administration import Administration
 from trilogue.spark.protocols.positions import parse_position, split_position
 from trilogue.spark.protocols.pulsar_lookup import pulsar_client
 from trilogue.spark.read_options import ReadOptions
+from trilogue.spark.reader import BatchReader, FilteredBatchReader
 from trilogue.spark.stream_reader import StreamReader
 
 
@@ -89,6 +93,106 @@ def test_a_new_stream_begins_at_the_end(server):
     rows, _ = read_next(stream, start)
 
     assert [row["value"] for row in rows] == [b"v5"]
+
+
+def read_by_limit(options: dict[str, object]) -> list[list[bytes]]:
+    """Values of the micro-batches until there are no more."""
+    stream = make_stream(**options, startingOffsets="earliest")
+    at, found = stream.initialOffset(), []
+    while (end := stream.latestOffset(at, stream.getDefaultReadLimit())) != at:
+        rows = read_partitions(stream, stream.partitions(at, end))
+        found.append([row["value"] for row in rows])
+        at = end
+    return found
+
+
+def produce_single(server: Server, topic: str, rows: list[dict[str, object]]) -> None:
+    """One message an entry: of entries, which are batches, no part is read."""
+    produce(server, topic, rows, **{"batch.num.messages": 1})
+
+
+def test_limits_divide_what_is_there_into_micro_batches(server):
+    """Entries, or bytes by the mean size of an entry, which the administration has."""
+    topic = make_topic(server, 2)
+    produce_single(server, topic, [{**row, "partition": 0} for row in numbered(60)])
+    produce_single(server, topic, [{**row, "partition": 1} for row in numbered(30, first=60)])
+    options = {"url": server.pulsar, "subscribe": topic}
+
+    by_rows = read_by_limit({**options, "maxOffsetsPerTrigger": 30})
+    administration = Administration(server.http)
+    name = f"persistent://public/default/{topic}-partition-"
+    size = sum(
+        (administration.mean_entry_size(f"{name}{number}") or 0) * count
+        for number, count in ((0, 60), (1, 30))
+    )
+    by_bytes = read_by_limit(
+        {**options, "maxBytesPerTrigger": int(size / 2), "admin.url": server.http}
+    )
+
+    for found in (by_rows, by_bytes):
+        values = sorted(value for part in found for value in part)
+        assert values == sorted(b"v%d" % number for number in range(90))
+    assert [len(part) for part in by_rows] == [30, 30, 30]
+    assert len(by_bytes) in {2, 3}
+    assert max(map(len, by_bytes)) <= 46
+
+
+def test_a_micro_batch_waits_for_enough_offsets(server):
+    topic = make_topic(server, 1)
+    produce_single(server, topic, numbered(5))
+    given = {"url": server.pulsar, "subscribe": topic, "startingOffsets": "latest"}
+    stream = make_stream(**given, minOffsetsPerTrigger=10)
+    start = stream.initialOffset()
+    _ = stream.latestOffset(start, ReadAllAvailable())  # the delay begins
+    produce_single(server, topic, numbered(9, first=5))
+    assert stream.latestOffset(start, ReadAllAvailable()) == start
+    produce_single(server, topic, numbered(1, first=14))
+
+    rows, _ = read_next(stream, start)
+
+    assert len(rows) == 10
+
+
+def test_partitions_are_split_into_tasks(server):
+    topic = make_topic(server, 2)
+    produce_single(server, topic, numbered(40))
+    options = {"url": server.pulsar, "subscribe": topic}
+    whole = read_batch(**options)
+    for limit, least in (({"minPartitions": 6}, 6), ({"maxRecordsPerPartition": 7}, 6)):
+        reader = BatchReader(
+            ReadOptions.parse({key: str(one) for key, one in (options | limit).items()})
+        )
+        tasks = reader.partitions()
+        assert len(tasks) >= least
+        assert read_partitions(reader, tasks) == whole
+
+
+def test_conditions_on_topic_and_partition_leave_tasks_out(server):
+    """Those on offsets and times are Spark's: the first may be null, the others are not ordered."""
+    topic = make_topic(server, 3)
+    produce(server, topic, [{"value": b"v", "partition": number} for number in range(3)])
+    given = {"url": server.pulsar, "subscribe": topic, "pushFilters": "true"}
+    reader = FilteredBatchReader(ReadOptions.parse(given))
+    by_offset = GreaterThan(("offset",), 7)
+
+    assert list(reader.pushFilters([EqualTo(("partition",), 1), by_offset])) == [by_offset]
+    assert [row["partition"] for row in read_partitions(reader, reader.partitions())] == [1]
+
+
+def test_positions_are_published_for_a_subscription(server):
+    topic = make_topic(server, 1)
+    produce_single(server, topic, numbered(12))
+    given = {"url": server.pulsar, "subscribe": topic, "predefinedSubscription": "lag"}
+    stream = make_stream(**given, startingOffsets="earliest", maxOffsetsPerTrigger=8)
+    start = stream.initialOffset()
+    stream.commit(stream.latestOffset(start, stream.getDefaultReadLimit()))
+
+    client = pulsar.Client(server.pulsar, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    consumer = client.subscribe(topic, "lag")
+    assert consumer.receive(60_000).data() == b"v8"
+    with pytest.raises(OptionError, match="subscription lag takes no positions"):
+        stream.commit(stream.latestOffset(start, ReadAllAvailable()))
+    client.close()
 
 
 def test_topics_without_partitions_and_patterns(server):
@@ -250,8 +354,19 @@ def test_messages_whose_last_chunks_do_not_come_are_left_out(server, monkeypatch
         ({"url": "pulsar://h:1", "kafka.group.id": "g"}, "'kafka.group.id' means nothing with"),
         ({"kafka.bootstrap.servers": "h:2", "pulsar.client.authParams": "x"}, "needs url=pulsar"),
         ({"url": "kafka://h:1", "pulsar.client.authParams": "x"}, "means nothing with url=kafka"),
-        ({"url": "pulsar://h:1", "maxOffsetsPerTrigger": "5"}, "is not for url=pulsar"),
-        ({"url": "pulsar://h:1", "minPartitions": "5"}, "is not for url=pulsar"),
+        (
+            {"url": "pulsar://h:1", "maxBytesPerTrigger": "5"},
+            "with url=pulsar:// option 'admin.url'",
+        ),
+        ({"url": "pulsar://h:1", "admin.url": "h:2"}, "'admin.url' takes http://host:port"),
+        (
+            {
+                "kafka.bootstrap.servers": "h:2",
+                "kafka.group.id": "g",
+                "predefinedSubscription": "h",
+            },
+            "give one of kafka.group.id and predefinedSubscription",
+        ),
         ({"url": "pulsar://h:1", "pulsar.client.authPluginClassName": "Kerberos"}, "authPlugin"),
     ],
 )

@@ -37,7 +37,8 @@ PAYLOAD_OPTIONS = {
     "columnNameOfCorruptRecord": f"PERMISSIVE: the name of that column (default {CORRUPT})",
     "deadLetterTopic": "messages that cannot be decoded are written to this topic, at least once, "
     "with where they were read in headers, and left out (mode=DROPMALFORMED)",
-    "admin.url": "the HTTP listener with Pulsar's schema registry, http://host:port",
+    "admin.url": "the HTTP listener with Pulsar's schema registry, http://host:port; with "
+    "url=pulsar:// it has the sizes for maxBytesPerTrigger, too",
     "admin.token": "a token for it",
 }
 

@@ -23,6 +23,11 @@ def split_position(position: int) -> tuple[int, int]:
     return position >> LEDGER_SHIFT, position & _ENTRY_MASK
 
 
+def is_countable(start: int, end: int) -> bool:
+    """Whether two positions are in one ledger (or are offsets): their difference is a count."""
+    return start >> LEDGER_SHIFT == end >> LEDGER_SHIFT
+
+
 def format_position(position: int) -> int | str:
     """Return an offset as it is, and a position in a ledger as `ledger:entry`."""
     ledger, entry = split_position(position) if position > 0 else (0, 0)

@@ -1,4 +1,4 @@
-"""Topics of a Pulsar cluster: their partitions, and where these end. Needs no administrator."""
+"""Topics of a Pulsar cluster: their partitions, where these end, and how much is to be read."""
 
 from __future__ import annotations
 
@@ -7,19 +7,21 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from trilogue.client.errors import TimedOut
+from trilogue.client.errors import ServerRefused, TimedOut
 from trilogue.client.pulsar.client import PulsarClient
 from trilogue.client.pulsar.consumer.reader import Reader
 from trilogue.client.pulsar.message import EARLIEST, LATEST, Message, MessageId
+from trilogue.client.pulsar.options import InitialPosition
 from trilogue.client.pulsar.topic_names import full_name, partition_name, without_partition
 from trilogue.spark.errors import OptionError
-from trilogue.spark.offsets import select_assigned
+from trilogue.spark.offsets import admit, select_assigned
 from trilogue.spark.protocols.client_loop import ClientLoop, client_loop
-from trilogue.spark.protocols.positions import join_position, split_position
+from trilogue.spark.protocols.positions import is_countable, join_position, split_position
 from trilogue.spark.protocols.service_url import ServiceUrl
 
 if TYPE_CHECKING:
     from trilogue.spark.offsets import Ids, Offsets, Partition
+    from trilogue.spark.protocols.administration import Administration
     from trilogue.spark.read_options import ReadOptions
 
 EARLIEST_OFFSET, LATEST_OFFSET = -2, -1
@@ -27,6 +29,8 @@ DEFAULT_NAMESPACE = "public/default"
 _DEFAULT = f"persistent://{DEFAULT_NAMESPACE}/"
 FIRST_MESSAGE_S = 10.0
 """How long the first message after a time may take, once the broker has one."""
+ENTRIES_PER_LEDGER = 50_000
+"""A guess at the rest of a ledger, which no command of the protocol counts: Pulsar's default."""
 
 
 def pulsar_client(url: ServiceUrl) -> ClientLoop[PulsarClient]:
@@ -76,8 +80,8 @@ def find_start(position: int) -> MessageId:
 class PulsarLookup:
     """A `TopicLookup` over a Pulsar cluster."""
 
-    def __init__(self, url: ServiceUrl) -> None:
-        self._url = url
+    def __init__(self, url: ServiceUrl, administration: Administration | None = None) -> None:
+        self._administration = administration
         self._link = pulsar_client(url)
 
     def partitions(self, options: ReadOptions) -> list[Partition]:
@@ -126,9 +130,85 @@ class PulsarLookup:
         return join_position(*find_begin(message))
 
     def mean_sizes(self, latest: Mapping[Partition, int]) -> dict[Partition, float]:
-        """Refuse: Pulsar's own protocol has no sizes."""
-        del latest
-        raise OptionError("option 'maxBytesPerTrigger' is not for url=pulsar://")
+        """Return the bytes of an entry of each partition, on average."""
+        assert self._administration is not None  # ReadOptions has checked it
+        found = {}
+        for key in latest:
+            name = self._link.run(name_partition(self._link.client, *key))
+            mean = self._administration.mean_entry_size(name)
+            if mean is not None:
+                found[key] = mean
+        return found
+
+    def firsts(self, begin: Offsets, latest: Offsets) -> Offsets:
+        """Return where the first entry of each partition is that is to be read.
+
+        A position whose ledger is not that of the end may be after its ledger's last entry.
+        """
+        found = dict(begin)
+        for key, end in latest.items():
+            if not is_countable(begin[key], end):
+                found[key] = self._link.run(self._find_first(key, begin[key], end))
+        return found
+
+    async def _find_first(self, key: Partition, begin: int, end: int) -> int:
+        """Return the position of the first message from `begin` on; `begin` if none comes."""
+        async with open_reader(self._link.client, *key, find_start(begin)) as reader:
+            if not await reader.has_message_available():
+                return end
+            try:
+                message = await reader.receive(FIRST_MESSAGE_S)
+            except TimedOut:
+                return begin
+        return max(begin, join_position(*find_begin(message)))
+
+    def lags(self, begin: Offsets, latest: Offsets) -> Offsets:
+        """Return how many entries of each partition are to be read.
+
+        Over several ledgers it is a guess: that of a whole one before the last.
+        """
+        return _count_entries(self.firsts(begin, latest), latest, ENTRIES_PER_LEDGER)
+
+    def admit(self, begin: Offsets, latest: Offsets, rows: int) -> Offsets:
+        """Return where a micro-batch of up to `rows` entries ends: at most at the end of a ledger.
+
+        Where the first entry is not known, it ends at the end of the partition.
+        """
+        firsts = self.firsts(begin, latest)
+        counts = _count_entries(firsts, latest, max(rows, ENTRIES_PER_LEDGER))
+        admitted = admit(dict.fromkeys(counts, 0), counts, rows)
+        return {
+            key: end
+            if counts[key] == 0 or (is_countable(firsts[key], end) and admitted[key] == counts[key])
+            else firsts[key] + admitted[key]
+            for key, end in latest.items()
+        }
+
+    def publish_positions(self, group: str, offsets: Offsets) -> None:
+        """Acknowledge for a subscription what is before the positions; OptionError."""
+        for key, position in offsets.items():
+            if position and split_position(position)[1] > 0:
+                self._link.run(self._acknowledge(group, key, position))
+
+    async def _acknowledge(self, subscription: str, key: Partition, position: int) -> None:
+        client = self._link.client
+        try:
+            consumer = await client.subscribe(
+                await name_partition(client, *key),
+                subscription,
+                initial_position=InitialPosition.EARLIEST,
+                queue_size=0,
+                ack_receipts=True,
+            )
+        except ServerRefused as refused:
+            raise OptionError(
+                f"option 'predefinedSubscription': subscription {subscription} takes no positions "
+                f"of a query ({refused}); one without consumers is needed, and the right to consume"
+            ) from refused
+        try:
+            await consumer.ack_through(find_start(position))
+        finally:
+            await consumer.close()
 
     def resolve(self, wanted: Mapping[Partition, int]) -> Offsets:
         """Replace -1 (latest) and -2 (earliest) by positions; others are unchanged."""
@@ -146,3 +226,13 @@ class PulsarLookup:
         if last.entry_id < 0:
             return max(0, join_position(max(0, last.ledger_id), 0))
         return join_position(last.ledger_id, last.entry_id + 1)
+
+
+def _count_entries(firsts: Offsets, latest: Offsets, unknown: int) -> Offsets:
+    """Return entries to read; `unknown` and those of the last ledger where there are several."""
+    return {
+        key: max(0, end - firsts[key])
+        if is_countable(firsts[key], end)
+        else unknown + split_position(end)[1]
+        for key, end in latest.items()
+    }

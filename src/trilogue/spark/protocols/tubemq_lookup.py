@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from trilogue.spark.errors import OptionError
-from trilogue.spark.offsets import select_assigned
+from trilogue.spark.offsets import CountedOffsets, admit, align, select_assigned
 from trilogue.spark.protocols.service_url import ServiceUrl
 from trilogue.spark.protocols.tubemq_link import find_offset, number_partitions, tubemq_link
 
@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     from trilogue.spark.read_options import ReadOptions
 
 EARLIEST_OFFSET, LATEST_OFFSET = -2, -1
-END = 28 << 50
-"""Beyond every end; a multiple of 28, as Apache TubeMQ's offsets are."""
+STEP = 28
+"""Apache TubeMQ's offsets are bytes of an index, which has so many for each message."""
+END = STEP << 50
+"""Beyond every end."""
 
 
-class TubeLookup:
+class TubeLookup(CountedOffsets):
     """A `TopicLookup` over a TubeMQ cluster."""
 
     def __init__(self, url: ServiceUrl) -> None:
@@ -41,6 +43,10 @@ class TubeLookup:
         """Return no ids: topics of TubeMQ have none."""
         del partitions
         return {}
+
+    def admit(self, begin: Offsets, latest: Offsets, rows: int) -> Offsets:
+        """Return where a micro-batch of up to `rows` offsets ends: at a message."""
+        return align(begin, latest, admit(begin, latest, rows), STEP)
 
     def at_times(self, times: Mapping[Partition, int]) -> Offsets:
         """Refuse: TubeMQ's protocol finds no times."""

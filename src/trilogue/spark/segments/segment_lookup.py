@@ -13,7 +13,7 @@ from trilogue.log.files import OsFileSystem
 from trilogue.log.segments.manifest import ManifestTopic, read_manifest
 from trilogue.log.segments.sealed import SEGMENTS, SealedLog
 from trilogue.spark.errors import OptionError, UnreadableSegments
-from trilogue.spark.offsets import Ids, Offsets, Partition, select_assigned
+from trilogue.spark.offsets import CountedOffsets, Ids, Offsets, Partition, select_assigned
 from trilogue.spark.read_options import EARLIEST, LATEST, ReadOptions
 from trilogue.spark.segments.entries import first_at_time
 from trilogue.spark.segments.segment_place import SegmentPlace
@@ -23,7 +23,7 @@ DEFAULT_SPACE = ("public", "default")
 NOT_FOUND = -1
 
 
-class SegmentLookup:
+class SegmentLookup(CountedOffsets):
     """The topics of one data directory, by their names as Kafka's clients spell them."""
 
     def __init__(self, place: SegmentPlace) -> None:
