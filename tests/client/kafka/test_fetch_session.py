@@ -12,6 +12,7 @@ from tests.client.kafka.scripted import (
     ScriptedKafkaCluster,
     on_cluster,
 )
+from tests.waiting import run_ready_tasks
 from trilogue.client.kafka import EARLIEST, LATEST, Consumer, KafkaClient
 from trilogue.client.kafka.consumer.fetch_session import LAST_EPOCH, FetchPosition, FetchSession
 from trilogue.wire.kafka.errors import ErrorCode
@@ -227,3 +228,41 @@ async def test_no_more_is_fetched_ahead_than_there_is_room_for(
     assert len(cluster.all(FETCH)) == 1
     assert len(await consumer.poll(5)) == 3
     await cluster.saw(FETCH, 2)
+
+
+async def reading_with_a_full_buffer(client: KafkaClient) -> Consumer:
+    """A consumer of partitions 0 and 1 whose buffer is full of messages of 0."""
+    producer = await client.producer()
+    for _ in range(3):
+        await producer.send(TOPIC, bytes(600), partition=0)
+    consumer = await client.consumer(reset_to=EARLIEST, max_buffered_bytes=1000)
+    await consumer.assign([(TOPIC, 0)])
+    assert len(await consumer.poll(60, 1)) == 1
+    await producer.send(TOPIC, b"b", partition=1)
+    await consumer.assign([(TOPIC, 0), (TOPIC, 1)])
+    assert await consumer.position((TOPIC, 1)) == 0
+    for _ in range(5):  # what follows a found position
+        await run_ready_tasks()
+    return consumer
+
+
+@on_cluster
+async def test_messages_of_a_paused_partition_make_room_for_others(
+    cluster: ScriptedKafkaCluster, client: KafkaClient
+):
+    consumer = await reading_with_a_full_buffer(client)
+    assert len(cluster.all(FETCH)) == 1
+    consumer.pause((TOPIC, 0))
+    assert [one.value for one in await consumer.poll(60)] == [b"b"]
+    consumer.resume((TOPIC, 0))
+    assert [one.offset for one in await consumer.poll(60)] == [1, 2]
+
+
+@on_cluster
+async def test_a_partition_that_is_given_up_makes_room_for_others(
+    cluster: ScriptedKafkaCluster, client: KafkaClient
+):
+    consumer = await reading_with_a_full_buffer(client)
+    assert len(cluster.all(FETCH)) == 1
+    await consumer.assign([(TOPIC, 1)])
+    assert [one.value for one in await consumer.poll(60)] == [b"b"]

@@ -169,8 +169,7 @@ class Consumer(AsyncCloseable):
             for number in (one.number for one in wanted if one.topic == topic):
                 if number not in there:
                     raise KafkaError(3, f"{topic}-{number}")
-        for one in self.assignment - wanted:
-            self._drop(one)
+        self._drop(self.assignment - wanted)
         self._add(wanted - self.assignment)
 
     async def _match(self) -> None:
@@ -199,11 +198,13 @@ class Consumer(AsyncCloseable):
             self._fetcher.held[one] = PartitionState(one)
         self._position_finder.request()
 
-    def _drop(self, partition: Partition) -> None:
-        held = self._fetcher.held.pop(partition, None)
-        if held is not None:
-            held.clear_buffer()
-            self._given.pop(held, None)
+    def _drop(self, partitions: Iterable[Partition]) -> None:
+        for partition in partitions:
+            held = self._fetcher.held.pop(partition, None)
+            if held is not None:
+                held.clear_buffer()
+                self._given.pop(held, None)
+        self._fetcher.changed()  # there is room for others
 
     # Messages.
 
@@ -380,6 +381,7 @@ class Consumer(AsyncCloseable):
         """Give nothing of these for now; fetching them ends, too."""
         for one in partitions:
             self._held(one).is_paused = True
+        self._fetcher.changed()  # what it has fetched of these may have kept others waiting
 
     def resume(self, *partitions: tuple[str, int]) -> None:
         """Give messages of these again."""
@@ -521,8 +523,7 @@ class Consumer(AsyncCloseable):
                         positions, self._committing_identity(positions), total_s=total_s
                     )
         await self._call_listener(on_lost if lost else on_revoked, partitions)
-        for one in partitions:
-            self._drop(one)
+        self._drop(partitions)
 
     async def add_assigned(self, partitions: frozenset[Partition]) -> None:
         """Read these, too."""

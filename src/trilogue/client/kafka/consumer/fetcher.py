@@ -139,8 +139,12 @@ class Fetcher:
     def _wanted(self, node: int) -> tuple[FetchTargets, bool]:
         """The partitions of the next fetch from a node, and whether topics are named by id."""
         options, now = self._options, self._loop.time()
-        if sum(held.buffered_bytes for held in self.held.values()) >= options.max_buffered_bytes:
-            return {}, False
+        if self._buffered() >= options.max_buffered_bytes:
+            for held in self.held.values():  # paused ones must not keep the others waiting
+                if held.is_paused:
+                    held.drop_fetched()
+            if self._buffered() >= options.max_buffered_bytes:
+                return {}, False
         found: list[tuple[bytes, PartitionState]] = []
         for held in self.held.values():
             if (
@@ -159,6 +163,9 @@ class Fetcher:
         for topic_id, held in found:
             wanted[topic_id if by_id else held.partition.topic, held.partition.number] = held
         return wanted, by_id
+
+    def _buffered(self) -> int:
+        return sum(held.buffered_bytes for held in self.held.values())
 
     async def _fetch(
         self,

@@ -51,6 +51,11 @@ class PartitionState:
         self.clear_buffer()
         self.reset_to = where
 
+    def drop_fetched(self) -> None:
+        """Forget what was fetched ahead: it will be fetched again."""
+        self.fetch_at = self.position
+        self.clear_buffer()
+
     def clear_buffer(self) -> None:
         """Forget what was fetched ahead."""
         self.buffer.clear()
