@@ -15,7 +15,11 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from tests.conformance.clients import tubemq as java
+from tests.conformance.clients.pulsar import Process
+from tests.conformance.tubes import Tubes
 from tests.server import Server, start_server
+from trilogue.client.tubemq import Message
 
 WAIT_S = 60
 TRACE = "4bf92f3577b34da6a3ce929d0e0e47{:02x}"
@@ -129,6 +133,61 @@ def test_a_message_of_pulsar_has_one_trace_through_kafka(node: Server, collector
 
     assert spans.keys() == {("pulsar", "publish"), ("kafka", "deliver")}
     assert {each.trace_id.hex() for each in spans.values()} == {TRACE.format(3)}
+
+
+@pytest.mark.java
+def test_a_message_of_tubemq_has_one_trace_through_kafka(
+    node: Server, collector: Collector, tube_drivers: dict[str, Process]
+):
+    world = make_tubes(node, tube_drivers)
+    topic = world.topic("orders")
+    silent = Message(
+        topic, b"silent", attributes={"traceparent": f"00-{TRACE.format(5)}-{PARENT}-00"}
+    )
+    traced = Message(
+        topic, b"traced", attributes={"traceparent": f"00-{TRACE.format(6)}-{PARENT}-01"}
+    )
+    before_ns = time.time_ns()
+    world.write("java", silent, traced)
+    published = collector.take(1)
+    assert consume(node, topic).value() == b"silent"
+    spans = published | collector.take(1)
+
+    assert spans.keys() == {("tubemq", "publish"), ("kafka", "deliver")}
+    for span in spans.values():
+        assert span.trace_id.hex() == TRACE.format(6)
+        assert span.parent_span_id.hex() == PARENT
+        assert read(span, "messaging.destination.name") == f"public/default/{topic}"
+        assert before_ns <= span.start_time_unix_nano <= span.end_time_unix_nano <= time.time_ns()
+
+
+@pytest.mark.java
+def test_a_message_of_kafka_has_one_trace_through_tubemq(
+    node: Server, collector: Collector, tube_drivers: dict[str, Process]
+):
+    world = make_tubes(node, tube_drivers)
+    topic = world.topic("orders")
+    producer = Producer({"bootstrap.servers": node.kafka})
+    producer.produce(topic, b"plain")
+    headers = [
+        ("traceparent", f"00-{TRACE.format(7)}-{PARENT}-01".encode()),
+        ("tracestate", b"rojo=00f067aa0ba902b7,congo=t61rcWkgMzE"),
+    ]
+    producer.produce(topic, b"traced", headers=headers)
+    assert producer.flush(WAIT_S) == 0
+    published = collector.take(1)
+    assert [each.body for each in world.read("java", topic, 2)] == [b"plain", b"traced"]
+    spans = published | collector.take(1)
+
+    assert spans.keys() == {("kafka", "publish"), ("tubemq", "deliver")}
+    assert {each.trace_id.hex() for each in spans.values()} == {TRACE.format(7)}
+    assert {each.trace_state for each in spans.values()} == {headers[1][1].decode()}
+
+
+def make_tubes(node: Server, drivers: dict[str, Process]) -> Tubes:
+    """TubeMQ's Java client, beside the server."""
+    drivers["trilogue"] = drivers.get("trilogue") or java.driver_process()
+    return Tubes(node, driver=lambda: drivers["trilogue"])
 
 
 def test_a_collector_that_is_gone_delays_no_client(tmp_path: Path):

@@ -19,6 +19,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.gateway.http.console.page import ConsoleClient, Page
 from tests.server import Server, launch_server, run_trilogue, start_server
 
 LISTEN = dict.fromkeys(("kafka", "pulsar", "http"), "127.0.0.1:0")
@@ -118,6 +119,28 @@ def test_partitions_and_groups_are_spread_and_every_client_finds_them(server: Se
     assert {node.id for node in described.nodes} == {1, 2}
     found = client.list_consumer_groups().result(WAIT_S).valid
     assert {each.group_id for each in found} == {"billing", "shipping", "search", "audit", "mail"}
+    check_consoles(server, {each.group_id for each in found})
+
+
+def check_consoles(server: Server, groups: set[str]) -> None:
+    """The consoles of both nodes lead to each other, from the lists and from what another has."""
+    console = ConsoleClient(server.http)
+    listed = [Page(console.client.get(console.get("/groups").links[node]).text) for node in "12"]
+    first, second = ({row[0] for row in page.rows[1:]} for page in listed)
+    assert first | second == groups
+    assert not first & second
+
+    name = min(second)
+    elsewhere = console.get("/group", 421, name=name)
+    assert f"node 2 coordinates group {name}" in elsewhere.text
+    shown = console.follow(elsewhere, "Open it at that node")
+    assert f"Group {name}" in shown.text
+    there = [row for row in shown.rows if row[-1] == "at node 1"]
+    assert len(there) == 2  # partitions, whose lag the other node shows
+    topic = console.follow(shown, "at node 1")
+    assert len([row for row in topic.rows if row[-1] == "at node 2"]) == 2
+    assert "page at the others" in console.get("/topics").text
+    console.client.close()
 
 
 def test_topics_that_one_node_creates_alters_and_deletes_are_so_at_the_other(server: Server):

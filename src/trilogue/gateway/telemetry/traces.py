@@ -21,9 +21,11 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 import msgspec
 
 from trilogue.entry.conversion.convert import read_messages
+from trilogue.entry.conversion.tubemq import neutral_message
 from trilogue.entry.entry import EntryError, Format
 from trilogue.entry.kafka.record_batch import iter_records
 from trilogue.entry.pulsar.pulsar_entry import build_entry
+from trilogue.entry.tubemq.tubemq_blob import split_data
 from trilogue.gateway.stream import Buffer
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ TRACEPARENT: Final = "traceparent"
 TRACESTATE: Final = "tracestate"
 SAMPLED_PARENT: Final = re.compile("[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f][13579bdf]")
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
+TubeMessages: TypeAlias = Sequence[tuple[int, bytes]]  # flag and data of each
 SPANS_MAX: Final = 100  # of one fetch of a partition
 QUEUED_MAX: Final = 1_000  # batches
 BYTES_MAX: Final = 1 << 20  # of a batch that is looked at
@@ -44,13 +47,16 @@ LENGTH_AT, LENGTH_SIZE = 8, 12  # of a Kafka batch: its length without the first
 
 
 class TracedBatch(msgspec.Struct):
-    """A batch that was sent or delivered; `data` are Kafka batches or one section of Pulsar."""
+    """A batch that was sent or delivered.
+
+    `data` are Kafka batches, one section of Pulsar, or messages of TubeMQ, which has no batches.
+    """
 
     operation: str  # PUBLISH or DELIVER
     system: str
     topic: str
     partition: int
-    data: bytes
+    data: bytes | TubeMessages
     format: Format
     start_ns: int
     end_ns: int
@@ -185,6 +191,11 @@ def find_contexts(traced: TracedBatch) -> Iterator[TraceContext]:
 
 
 def _iter_batches(traced: TracedBatch) -> Iterator[Iterator[Headers]]:
+    if not isinstance(traced.data, bytes):
+        for flag, message in traced.data:
+            attributes, body = split_data(message, flag)
+            yield iter((neutral_message(attributes.encode(), bytes(body), None).headers,))
+        return
     if traced.format is Format.PULSAR:
         stored, header, _ = build_entry(traced.data, broker_ms=0)
         yield (message.headers for _, message in read_messages(stored, header)[0])

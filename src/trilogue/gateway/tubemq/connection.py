@@ -102,7 +102,7 @@ class TubeConnection(ClientConnection):
         self._specs = endpoint.specs
         self._takes_sends = SEND in endpoint.specs
         self._fast_path: SendFastPath | None = None
-        if self._takes_sends:
+        if self._takes_sends and endpoint.gateway.tracer is None:
             self._fast_path = SendFastPath(
                 self, self.process_frame, endpoint.requests, endpoint.services
             )

@@ -26,6 +26,7 @@ from trilogue.broker.quotas.topic_rates import RATE_CHECK_S, PartitionRates
 from trilogue.broker.subscriptions.backlog import backlog_size
 from trilogue.broker.topics.partition import Partition
 from trilogue.broker.tubemq.registrations import Registration
+from trilogue.gateway.telemetry.tubemq_messages import trace_delivered
 from trilogue.gateway.tubemq.errors import EXPECTED, TubeRequestError
 from trilogue.gateway.tubemq.held_gets import PAUSE_S, PUSH, WORK_S, HeldGet, get_state
 from trilogue.gateway.tubemq.master import check_consume_rules
@@ -228,6 +229,14 @@ class _MessageGet:
         self.context.send_frame(
             encode_get_response(self.context.serial, transfers, offset, lag, end, little)
         )
+        if gateway.tracer is not None:
+            trace_delivered(
+                gateway.tracer,
+                self.topic.name,
+                self.context.request.partitionId,
+                messages,
+                registration.client_id,
+            )
 
     # ---- held at the end of the data
 

@@ -23,6 +23,7 @@ from trilogue.broker.topics.partition import Partition
 from trilogue.entry.entry import EntryHeader
 from trilogue.entry.tubemq.tubemq_entry import WrongChecksum, build_entry, message_id
 from trilogue.gateway.stream import Buffer
+from trilogue.gateway.telemetry.tubemq_messages import trace_sent
 from trilogue.gateway.tubemq.authentication import Role
 from trilogue.gateway.tubemq.client_connection import ClientConnection
 from trilogue.gateway.tubemq.errors import EXPECTED, TEXT_MAX, TubeRequestError, code_of
@@ -91,12 +92,9 @@ def append_message(connection: ClientConnection, request: RpcRequest) -> None:
         return
     stored_id = message_id(partition.log.partition_id, offset)
     receipt = encode_send_response(request.serial, stored_id, now_ms, offset)
-    gateway.messages_in += 1
-    gateway.bytes_in += size
-    if gateway.quotas.active or partition.rates is not None:
-        connection.byte_quotas.count_produced(
-            principal.name, sent.client_id, 1, size, partition.rates
-        )
+    _count_sent(connection, principal, sent, partition)
+    if gateway.tracer is not None:
+        trace_sent(gateway.tracer, gateway.journal, target.resource.name, sent, offset)
     if acks_from_memory:
         connection.write(receipt)
     else:
@@ -109,6 +107,18 @@ def _append(
     """Append to a topic with extras; return the offset, and whether memory acknowledges it."""
     appended = partition.append_entry(entry, header, now_ms=now_ms, size=size, encrypted=False)
     return appended.base_offset, appended.acks_from_memory
+
+
+def _count_sent(
+    connection: ClientConnection, principal: Principal, sent: SendRequest, partition: Partition
+) -> None:
+    gateway, size = connection.gateway, len(sent.data)
+    gateway.messages_in += 1
+    gateway.bytes_in += size
+    if gateway.quotas.active or partition.rates is not None:
+        connection.byte_quotas.count_produced(
+            principal.name, sent.client_id, 1, size, partition.rates
+        )
 
 
 def _hide_missing(

@@ -15,6 +15,7 @@ from tests.gateway.pulsar.rig import Rig, settle
 from tests.security.bypass import ORDERS, SECRET, NoAcls, describe_state
 from trilogue.broker.access.client_access import ClientAccess
 from trilogue.broker.facts import CursorMove, Protocol
+from trilogue.broker.quotas.quotas import QuotaEntity, QuotaKind
 from trilogue.gateway.http.console.app import CHANGES, PAGES
 
 SPELLINGS = ("orders", ORDERS, f"persistent://{ORDERS}", f"persistent://{ORDERS}-partition-0")
@@ -48,6 +49,8 @@ FORMS = {
         "principal": "User:mallory",
         "operation": "ALL",
     },
+    "/quota/set": {"client-id": "mallory", "key": "producer_byte_rate", "rate": "1"},
+    "/quota/remove": {"client-id": "owner", "key": "producer_byte_rate"},
     "/produce": {"name": "", "value": "x"},
     "/group/reset": {"name": GROUP, "topic": "", "to": "earliest"},
     "/subscription/reset": {"name": "analytics", "topic": "", "to": "earliest"},
@@ -81,6 +84,8 @@ class Console(Rig):
         topic = self.topic(f"persistent://{ORDERS}", 1)
         topic.partitions[0].append(memoryview(batch(SECRET)), now_ms=self.now_ms)
         partition_id = topic.partitions[0].partition_id
+        quota = QuotaEntity(client="owner"), {QuotaKind.PRODUCED: 1_000.0}
+        await self.gateway.write_metadata(self.broker.quotas.plan_alter([quota]))
         for protocol in (Protocol.KAFKA, Protocol.TUBEMQ):
             self.broker.commit(protocol, GROUP, [CursorMove(partition_id, 1, -1, "")])
         self.broker.subscriptions.create(partition_id, "analytics", 1, None)
@@ -231,7 +236,7 @@ async def test_an_own_form_with_rights_changes_something(path):
         if path in users_and_acls:
             assert [name for name, _ in rig.administration.changes] == [users_and_acls[path]]
             return
-        if path.startswith("/topic/"):
+        if path.startswith(("/topic/", "/quota/")):
             assert describe_state(rig)[:-1] != before
             return
         positions = rig.broker.committed_offsets

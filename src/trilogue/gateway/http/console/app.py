@@ -30,6 +30,7 @@ from trilogue.gateway.http.console import (
     groups,
     messages,
     node,
+    quotas,
     subscriptions,
     topic_changes,
     topics,
@@ -84,6 +85,7 @@ PAGES: Final[tuple[tuple[str, Handler], ...]] = (
     ("/connections", node.list_connections),
     ("/transactions", node.list_transactions),
     ("/users", access_changes.list_users),
+    ("/quotas", quotas.list_quotas),
 )
 CHANGES: Final[tuple[tuple[str, Handler], ...]] = (
     ("/topic/create", topic_changes.create_topic),
@@ -95,6 +97,8 @@ CHANGES: Final[tuple[tuple[str, Handler], ...]] = (
     ("/user/delete", access_changes.delete_user),
     ("/acl/add", access_changes.add_acl),
     ("/acl/remove", access_changes.remove_acl),
+    ("/quota/set", quotas.set_quota),
+    ("/quota/remove", quotas.remove_quota),
     ("/produce", messages.produce_message),
     ("/group/reset", groups.reset_group),
     ("/subscription/reset", subscriptions.reset_subscription),
@@ -162,13 +166,12 @@ async def _send_static(http: Request) -> Response:
 
 
 def _find_owner_address(request: ConsoleRequest, problem: Exception) -> str:
-    """Return the address of the same page at the node that owns its partition, or ""."""
+    """Return the address of the same page at the node that serves what it shows, or ""."""
     if not isinstance(problem, broker_errors.NotOwner):
         return ""
+    node = request.find_node(problem.node_id)
     url = request.http.url
-    listeners = request.broker.cluster.ownership.listeners(problem.node_id)
-    address = listeners.get("https" if url.scheme == "https" else "http")
-    return "" if address is None else str(url.replace(netloc=address))
+    return "" if node is None else f"{node.address}{url.path}?{url.query}"
 
 
 def _render_error(renderer: Renderer, request: ConsoleRequest, problem: Exception) -> Response:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from trilogue.broker.access.authorizer import Operation, Resource, ResourceKind
-from trilogue.broker.errors import UnknownGroup
+from trilogue.broker.errors import NotOwner, UnknownGroup
 from trilogue.broker.facts import CursorMove, Protocol
 from trilogue.broker.groups.admin import GroupListing
 from trilogue.broker.groups.group import SHARE
@@ -76,7 +76,7 @@ async def show_group(request: ConsoleRequest) -> Page:
     """Return the page of one group."""
     name = request.text("name")
     request.check(Operation.DESCRIBE, ResourceKind.GROUP, name)
-    listing = request.broker.group_admin.known(name)
+    listing = _find_group(request, name)
     positions = _list_positions(request, listing, await request.map_partitions())
     members = list_members(listing)
     is_empty = listing.group is None or listing.group.is_empty
@@ -103,9 +103,21 @@ async def read_figures(request: ConsoleRequest) -> dict[str, Any]:
     """Return the figures that the charts of a group's page follow."""
     name = request.text("name")
     request.check(Operation.DESCRIBE, ResourceKind.GROUP, name)
-    listing = request.broker.group_admin.known(name)
+    listing = _find_group(request, name)
     positions = _list_positions(request, listing, await request.map_partitions())
     return describe_progress(request, positions)
+
+
+def _find_group(request: ConsoleRequest, name: str) -> GroupListing:
+    """Return a group of this node; UnknownGroup, or NotOwner where another one coordinates it."""
+    try:
+        return request.broker.group_admin.known(name)
+    except UnknownGroup:
+        ownership = request.broker.cluster.ownership
+        if ownership.owns_name(name):
+            raise
+        owner = ownership.name_owner(name)
+        raise NotOwner(f"node {owner} coordinates group {name}", owner) from None
 
 
 def list_members(listing: GroupListing) -> list[dict[str, Any]]:
@@ -140,7 +152,7 @@ def _list_positions(
             ).items()
         }
     rows = [
-        describe_position(*places[partition_id], mark, detail=detail)
+        describe_position(request, *places[partition_id], mark, detail=detail)
         for partition_id, (mark, detail) in marks.items()
         if partition_id in places
     ]
@@ -153,7 +165,7 @@ async def reset_group(request: ConsoleRequest) -> Redirect:
     name = fields.get("name", "")
     request.check(Operation.READ, ResourceKind.GROUP, name)
     topic = request.find_topic(fields.get("topic", ""), Operation.READ)
-    request.broker.group_admin.known(name)
+    _find_group(request, name)
     moves = [
         CursorMove(
             partition.partition_id, await find_reset_offset(request, partition), -1, "console"
@@ -161,7 +173,8 @@ async def reset_group(request: ConsoleRequest) -> Redirect:
         for _, partition in choose_partitions(request, topic)
     ]
     if request.broker.cluster.ownership.owns_name(name) is False:
-        raise UnknownGroup(f"another node coordinates group {name}")
+        owner = request.broker.cluster.ownership.name_owner(name)
+        raise NotOwner(f"node {owner} coordinates group {name}", owner)
     request.broker.groups.check_commit(name, NO_MEMBER, -1)
     await await_promise(request.broker.commit(Protocol.KAFKA, name, moves))
     request.access.record_act(

@@ -32,6 +32,7 @@ class PositionRow(msgspec.Struct, frozen=True):
     lag: int
     reader: str = ""
     detail: str = ""
+    owner: int = -1  # the node that serves the partition, where it is another one
 
 
 def measure_lag(partition: Partition, offset: int) -> int:
@@ -43,13 +44,22 @@ def measure_lag(partition: Partition, offset: int) -> int:
 
 
 def describe_position(
-    topic: Topic, number: int, offset: int, *, reader: str = "", detail: str = ""
+    request: ConsoleRequest,
+    topic: Topic,
+    number: int,
+    offset: int,
+    *,
+    reader: str = "",
+    detail: str = "",
 ) -> PositionRow:
     """Return the row of one position."""
     partition = topic.partitions[number]
     end = -1 if partition.is_remote else partition.log.high_watermark
+    owner = -1
+    if partition.is_remote:
+        owner = request.broker.cluster.ownership.partition_owner(partition.partition_id)
     lag = measure_lag(partition, offset)
-    return PositionRow(str(topic.name), number, offset, end, lag, reader, detail)
+    return PositionRow(str(topic.name), number, offset, end, lag, reader, detail, owner)
 
 
 def sum_lag(rows: list[PositionRow]) -> int:

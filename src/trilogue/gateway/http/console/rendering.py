@@ -46,6 +46,7 @@ MENU: Final = (
     ("/connections", "Connections", "c"),
     ("/transactions", "Transactions", "x"),
     ("/users", "Users", "u"),
+    ("/quotas", "Quotas", "k"),
 )
 
 
@@ -96,6 +97,9 @@ class Renderer:
             token=request.token,
             has_access_control=request.services.has_access_control,
             path=path,
+            query=request.http.url.query if request.http.method == "GET" else "",
+            nodes=request.list_nodes(),
+            link_at=request.link_at,
         )
         return Response(text, page.status, PAGE_HEADERS, "text/html; charset=utf-8")
 

@@ -52,6 +52,14 @@ class ConsoleServices(msgspec.Struct, frozen=True):
     has_access_control: bool
 
 
+class NodeLink(msgspec.Struct, frozen=True):
+    """A node whose console is at `address` (`http://host:port`)."""
+
+    node_id: int
+    is_this: bool
+    address: str
+
+
 class FormTokens:
     """Tokens of forms: each is of one principal, and of this process."""
 
@@ -120,6 +128,26 @@ class ConsoleRequest(AuthorizedRequest):
     def link(self, path: str, **parameters: object) -> str:
         """Return the address of a page of the console."""
         return make_link(path, **parameters)
+
+    # -- other nodes
+
+    def find_node(self, node_id: int) -> NodeLink | None:
+        """Return where a node has its console, by the same scheme; None without such a listener."""
+        ownership, scheme = self.broker.cluster.ownership, self.http.url.scheme
+        address = ownership.listeners(node_id).get("https" if scheme == "https" else "http")
+        if address is None:
+            return None
+        return NodeLink(node_id, node_id == ownership.node_id, f"{scheme}://{address}")
+
+    def list_nodes(self) -> list[NodeLink]:
+        """Return the nodes that own slots and have a console, for a bar of links."""
+        found = map(self.find_node, self.broker.cluster.ownership.node_ids)
+        return [each for each in found if each is not None]
+
+    def link_at(self, node_id: int, path: str, **parameters: object) -> str:
+        """Return the address of a page at a node, "" where it has no console."""
+        node = self.find_node(node_id)
+        return "" if node is None else node.address + make_link(path, **parameters)
 
     # -- what it may do
 

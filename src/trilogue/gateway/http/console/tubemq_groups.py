@@ -112,7 +112,9 @@ def _list_positions(request: ConsoleRequest, name: str, places: Places) -> list[
         reader = registrations.find_registration(partition_id, name)
         client = "" if reader is None else reader.client_id
         filters = "" if reader is None else ", ".join(sorted(reader.filters)[:20])
-        rows.append(describe_position(*places[partition_id], offset, reader=client, detail=filters))
+        rows.append(
+            describe_position(request, *places[partition_id], offset, reader=client, detail=filters)
+        )
     return sorted(rows, key=lambda row: (row.topic, row.number))
 
 
