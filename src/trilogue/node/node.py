@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from trilogue.gateway.http.app import Health, State
     from trilogue.gateway.telemetry.traces import MessageTracer
     from trilogue.gateway.tubemq.authentication import Authentication
+    from trilogue.node.cluster.place import ClusterPlace
     from trilogue.node.followed_versions import AppliedVersions
 
 log = logging.getLogger(__name__)
@@ -161,10 +162,8 @@ class Node:
                 node_id = self.storage.meta.state.node_id
                 self._tracer = open_tracer(self.settings, node_id, self._stack)
             await self._open_gateways(plans)
-            if self.storage.shared is not None:
-                from trilogue.node.cluster.lease_guard import LeaseGuard
-
-                self.add_work(LeaseGuard(self.storage.shared, self.gateways.listeners).run())
+            if self.place.cluster is not None and self.gateways.advertised:
+                await self._join_cluster(self.place.cluster)
             if self.place.has_others:
                 await self._register()
         except BaseException:
@@ -390,6 +389,20 @@ class Node:
             self.add_work(work)
 
     # -- other nodes -----------------------------------------------------------------------
+
+    async def _join_cluster(self, cluster: ClusterPlace) -> None:
+        """Reach the other nodes, and answer nobody while the lease of this one is over."""
+        from trilogue.node.cluster.lease_guard import LeaseGuard, Suspended
+        from trilogue.node.cluster.links import LISTENER, reach_nodes
+
+        advertised = self.gateways.advertised
+        server, address = await reach_nodes(
+            self.settings, self.storage, cluster, advertised, self._stack
+        )
+        advertised[LISTENER] = address
+        if self.storage.shared is not None:
+            suspended: dict[str, Suspended] = {**self.gateways.listeners, LISTENER: server}
+            self.add_work(LeaseGuard(self.storage.shared, suspended).run())
 
     async def _register(self) -> None:
         """Record at which addresses clients reach this node, and know those of others."""

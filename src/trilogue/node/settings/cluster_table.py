@@ -46,6 +46,21 @@ CLUSTER: tuple[Setting, ...] = (
         maximum=CLUSTER_NODES_MAX,
     ),
     Setting(
+        "cluster.listen",
+        Kind.ADDRESS,
+        "",
+        "Where the other nodes of `cluster.url` connect, for transactions over several nodes; by "
+        "default a free port at the host of the node's first listener. Connections are encrypted, "
+        "and both ends prove that they know a key of the cluster.",
+    ),
+    Setting(
+        "cluster.advertise",
+        Kind.ADDRESS,
+        "",
+        "The address that other nodes are given for `cluster.listen`, if it is not its own; by "
+        "default with the host that clients of the first listener are given.",
+    ),
+    Setting(
         "ack",
         Kind.TEXT,
         ACK_LOCAL,

@@ -1,4 +1,4 @@
-"""Sends requests to the other nodes of one machine: one connection to each, made when needed.
+"""Sends requests to the other nodes: one connection to each, made when needed.
 
 A request that cannot be sent, or whose connection ends before its answer, gets NotReady: the caller
 tries again, and it depends on the request what that means.
@@ -38,14 +38,18 @@ PAUSE_S: Final = 0.05  # after a connection that failed
 Connect = Callable[[int], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
 
 
-class SiblingLinks:
+class NodeLinks:
     """The connections of this node to the others."""
 
-    def __init__(self, directory: Path, node_id: int, node_epoch: int) -> None:
-        self._directory = directory
+    def __init__(
+        self, node_id: int, node_epoch: int, connect: Connect, answer_s: float | None = None
+    ) -> None:
+        """`connect` raises OSError; a node is given up that answers nothing for `answer_s`."""
         self._node_id = node_id
         self._node_epoch = node_epoch
-        self._links: dict[int, SiblingLink] = {}
+        self._connect = connect
+        self._answer_s = answer_s
+        self._links: dict[int, NodeLink] = {}
         self._connections = count(1)
         self._is_closed = False
 
@@ -55,21 +59,12 @@ class SiblingLinks:
             return Promise.rejected(NotReady(f"node {node_id} is not reached"))
         link = self._links.get(node_id)
         if link is None:
-            link = self._links[node_id] = SiblingLink(self._connect, node_id)
+            link = self._links[node_id] = NodeLink(self._introduce, node_id, self._answer_s)
         return link.send(request)
 
-    async def _connect(self, node_id: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _introduce(self, node_id: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Connect and send the first frame. Raises OSError."""
-        loop = asyncio.get_running_loop()
-        ours = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-        try:
-            ours.setblocking(False)
-            with socket_address(self._directory, node_id) as address:
-                await loop.sock_connect(ours, address)
-            reader, writer = await asyncio.open_unix_connection(sock=ours, limit=FRAME_MAX)
-        except BaseException:
-            ours.close()
-            raise
+        reader, writer = await self._connect(node_id)
         writer.write(make_frame(0, Hello(self._node_id, self._node_epoch, next(self._connections))))
         return reader, writer
 
@@ -80,12 +75,35 @@ class SiblingLinks:
             await link.close()
 
 
-class SiblingLink:
+class SiblingLinks(NodeLinks):
+    """The connections to the other nodes of one machine."""
+
+    def __init__(self, directory: Path, node_id: int, node_epoch: int) -> None:
+        super().__init__(node_id, node_epoch, self._connect_socket)
+        self._directory = directory
+
+    async def _connect_socket(
+        self, node_id: int
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        loop = asyncio.get_running_loop()
+        ours = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        try:
+            ours.setblocking(False)
+            with socket_address(self._directory, node_id) as address:
+                await loop.sock_connect(ours, address)
+            return await asyncio.open_unix_connection(sock=ours, limit=FRAME_MAX)
+        except BaseException:
+            ours.close()
+            raise
+
+
+class NodeLink:
     """The connection to one node."""
 
-    def __init__(self, connect: Connect, node_id: int) -> None:
+    def __init__(self, connect: Connect, node_id: int, answer_s: float | None) -> None:
         self._connect = connect
         self._node_id = node_id
+        self._answer_s = answer_s
         self._writer: asyncio.StreamWriter | None = None
         self._numbers = count(1)
         self._unsent: list[bytes] = []
@@ -118,6 +136,8 @@ class SiblingLink:
         else:
             try:
                 await self._receive(reader, writer)
+            except TimeoutError:
+                log.info("sibling.silent", extra={"node": self._node_id})
             except (OSError, asyncio.IncompleteReadError):
                 pass
             except (ValueError, msgspec.DecodeError) as error:
@@ -133,7 +153,7 @@ class SiblingLink:
         writer.writelines(unsent)
         self._writer = writer
         while True:
-            number, payload = await read_frame(reader)
+            number, payload = await self._read(reader)
             answer = decode_answer(payload)
             error = decode_outcome(answer)
             promise = self._unanswered.pop(number, None)
@@ -143,6 +163,21 @@ class SiblingLink:
                 promise.set_result(answer.reply)
             else:
                 promise.set_error(error)
+
+    async def _read(self, reader: asyncio.StreamReader) -> tuple[int, bytes]:
+        """Return the next frame. TimeoutError if requests wait for it for too long."""
+        if self._answer_s is None:
+            return await read_frame(reader)
+        reading = asyncio.ensure_future(read_frame(reader))
+        try:
+            while True:
+                waiting = next(iter(self._unanswered), None)
+                if (await asyncio.wait([reading], timeout=self._answer_s))[0]:
+                    return reading.result()
+                if waiting is not None and waiting in self._unanswered:
+                    raise TimeoutError
+        finally:
+            reading.cancel()
 
     def _fail(self) -> None:
         """Settle what has no answer; the callbacks may send again."""

@@ -15,6 +15,7 @@ from tests.gateway.kafka.transactions.test_transactions import (
 from tests.gateway.loop import on_loop
 from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.gateway.kafka.connection import KafkaConnection
+from trilogue.meta.operations import AssignSlots
 from trilogue.wire.kafka.errors import ErrorCode
 
 
@@ -76,3 +77,16 @@ async def test_a_template_of_a_transactional_id_needs_access_to_it():
         rig.rules.deny(Operation.WRITE, ResourceKind.TRANSACTION, writer.name)
 
         assert await writer.write("c") == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+@on_loop
+@pytest.mark.parametrize("new", [False, True])
+async def test_a_batch_of_a_transaction_for_a_partition_of_another_node_names_the_owner(new: bool):
+    """Its coordinator is another node, too, which has confirmed nothing at this one."""
+    rig = Rig()
+    rig.meta.write_now([AssignSlots((rig.meta.state.node_id + 1,))])
+    async with rig:
+        rig.topic(TOPIC)
+        writer = Writer(rig.peer(), new=new)
+        writer.id, writer.epoch = 7, 0
+        assert await writer.write("a") == ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -341,7 +341,7 @@ def _append(
     answer: PartitionProduceResponse,
 ) -> None:
     in_transaction = _is_transactional(records)
-    if in_transaction:
+    if in_transaction and not partition.is_remote:  # else the client has to learn the owner
         _check_transaction(context, partition, records)
     appended = partition.append(
         records, now_ms=context.now_ms, validated=prepared, in_transaction=in_transaction

@@ -1,0 +1,231 @@
+"""Foreign clients go on while nodes of a cluster with `ack=shared` give slots away and one is lost.
+
+Each slot has another owner at least once: nodes 1 and 2 are drained, the slots are spread again,
+and node 3 is killed with its disk. What was acknowledged is there, once where the protocol promises
+that, and no client shows its user more than its own library says of a fail-over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tests.conformance.clients.base import Deadline, Record
+from tests.conformance.clients.confluent import Confluent
+from tests.conformance.clients.kafka_programs import JAVA_4
+from tests.conformance.clients.kafka_shares import ShareMember, Shares
+from tests.crash.kafka.group_load import GroupMember, PacedLoad, Watch, missing, settle
+from tests.crash.kafka.test_groups_kill import classic, shared_out
+from tests.crash.ledger import Ledger
+from tests.crash.load import create_topic, full_read, running
+from tests.crash.parts import Part
+from tests.crash.transactions.test_streams_kill import (
+    INPUT,
+    OUTPUT,
+    CountReader,
+    LineWriter,
+    count_words,
+    start_streams,
+)
+from tests.crash.transactions.transaction_load import make_reader, read_committed
+from tests.node.cluster.shared_cluster import SharedCluster
+from tests.server import Server, run_trilogue
+from tests.waiting import wait_until
+
+WAIT_S = 90.0
+PARTITIONS = 6
+GIVES = (("drain", "1"), ("drain", "2"), ("rebalance",))
+
+Report = Callable[[object], None]
+Advance = Callable[[], object]
+
+pytestmark = [pytest.mark.long, pytest.mark.java, pytest.mark.timeout(900)]
+
+
+@pytest.fixture
+def nodes(cluster: SharedCluster) -> list[Server]:
+    """Three nodes; slots of a dead one are spread at once, as by default."""
+    cluster.spread_after = "0s"
+    return cluster.start_all(WAIT_S)
+
+
+def addresses(nodes: list[Server], listener: str = "kafka") -> str:
+    return ",".join(node.doors[listener] for node in nodes)
+
+
+def interrupt(cluster: SharedCluster, nodes: list[Server], advance: Advance) -> str:
+    """Move each slot, then lose node 3; `advance` returns when the clients have gone on.
+
+    Returns the seconds that each step took, the clients' included.
+    """
+    took_s = []
+    for words in GIVES:
+        began_s = time.monotonic()
+        moved = run_trilogue("nodes", *words, "--cluster", cluster.url, timeout=WAIT_S)
+        assert moved.returncode == 0, moved.stderr
+        advance()
+        took_s.append(f"{' '.join(words)} {time.monotonic() - began_s:.1f}")
+    began_s = time.monotonic()
+    cluster.lose(nodes[2])
+    wait_until(lambda: cluster.count("slots WHERE node_id = 3") == 0, timeout_s=WAIT_S)
+    advance()
+    took_s.append(f"lost {time.monotonic() - began_s:.1f}")
+    output = "".join(node.output for node in nodes)
+    assert "node.again" not in output, "a node gives and gets slots without a new start"
+    return "; ".join(took_s)
+
+
+def stop(nodes: list[Server]) -> None:
+    for node in nodes[:2]:
+        assert node.stop() == 0, node.output
+
+
+def test_streams_count_each_word_exactly_once(
+    cluster: SharedCluster,
+    nodes: list[Server],
+    chance: random.Random,
+    report: Report,
+    tmp_path: Path,
+):
+    """Java's transactional producer, its consumers, and a store with a changelog."""
+    address = addresses(nodes)
+    create_topic(address, INPUT, 2)
+    create_topic(address, OUTPUT, 2)
+    with contextlib.ExitStack() as stack:
+        reader = stack.enter_context(contextlib.closing(make_reader(address, OUTPUT, 2)))
+        counts = CountReader(reader)
+        app = stack.enter_context(
+            start_streams(SimpleNamespace(address=address), tmp_path, "4.3.1")  # type: ignore[arg-type]
+        )
+
+        def advance() -> None:
+            counts.wait_for_line(round(time.time() * 1_000))
+
+        with running([LineWriter(address, chance.randrange(10**6))]):
+            counts.wait_for(500)
+            took = interrupt(cluster, nodes, advance)
+        words = count_words(address)
+        counts.wait_for(words.total())
+        app.close()
+
+    assert "\nfailed" not in app.output
+    written: dict[str, list[int]] = defaultdict(list)
+    for each in read_committed(address, OUTPUT, 2):
+        written[each.key().decode()].append(int.from_bytes(each.value(), "big"))
+    report(f"{words.total()} words: {took}")
+    assert written == {word: list(range(1, count + 1)) for word, count in words.items()}
+    stop(nodes)
+
+
+def test_groups_of_both_kinds_go_on(
+    cluster: SharedCluster, nodes: list[Server], chance: random.Random, report: Report
+):
+    """Classic members and those of KIP-848, of librdkafka, aiokafka and Java."""
+    JAVA_4.require()
+    address, topic = addresses(nodes), "t"
+    ledger = Ledger(chance.randbytes(8))
+    create_topic(address, topic, 4)
+    load = PacedLoad(address, topic, 4, ledger, number=1, seed=chance.randrange(10**6))
+    kinds = {"classic": classic, "shared-out": shared_out}
+    seen: dict[str, set[tuple[int, int]]] = {group: set() for group in kinds}
+    members = {
+        group: [GroupMember(make, seen[group]) for make in made(address, group, with_java=True)]
+        for group, made in kinds.items()
+    }
+    watches = [Watch(address, group, topic, 4) for group in kinds]
+    readers = [each for group in members.values() for each in group]
+    problems: list[list[str]] = []
+
+    def advance() -> None:
+        for group, of in members.items():
+            settle(address, group, of, 4)
+        ledger.wait_for_acks(200, WAIT_S)
+        problems.append(sorted({each for reader in readers for each in reader.problems}))
+
+    try:
+        with running([load, *watches, *readers]):
+            advance()
+            took = interrupt(cluster, nodes, advance)
+            load.stop()
+            for group, found in seen.items():
+                wait_until(lambda found=found: not missing(ledger, found), group, WAIT_S)
+    finally:
+        JAVA_4.stop()
+    verdict = ledger.verdict(full_read(address, topic, 4))
+    report(f"{verdict}; {took}; commits {[each.commits for each in readers]}; {problems[:-1]}")
+    assert verdict.bad == {}, verdict.examples
+    assert [each.went_back for each in watches] == [[], []]
+    assert [each.broken for each in readers] == [None] * len(readers)
+    stop(nodes)
+
+
+class ShareAcceptor(Part):
+    """A share consumer of Java's that accepts each record; `accepted` counts those confirmed."""
+
+    def __init__(self, member: ShareMember, accepted: Counter[str]) -> None:
+        super().__init__()
+        self.member, self.accepted = member, accepted
+        self.errors: Counter[str] = Counter()
+        self.deliveries = 0
+
+    def run(self) -> None:
+        while not self.stopping.is_set():
+            records = self.member.poll()
+            self.deliveries += len(records)
+            self.member.acknowledge("accept", records)
+            results = self.member.commit()
+            self.errors.update(filter(None, results.values()))
+            done = {int(partition) for partition, error in results.items() if not error}
+            self.accepted.update(each.value for each in records if each.partition in done)
+
+
+@pytest.fixture
+def shares() -> Iterator[Shares]:
+    made = Shares()
+    yield made
+    made.stop()
+
+
+def test_share_consumers_go_on(
+    cluster: SharedCluster, nodes: list[Server], shares: Shares, report: Report
+):
+    """What was accepted never comes again, and everything is accepted in the end."""
+    address, topic, group = addresses(nodes), "topic", "survivors"
+    create_topic(address, topic, PARTITIONS)
+    shares.configure(
+        address,
+        group,
+        {"share.auto.offset.reset": "earliest", "share.record.lock.duration.ms": "15000"},
+    )
+    accepted: Counter[str] = Counter()
+    members = [shares.open(address, group, topic, {"max.poll.records": 20}) for _ in range(2)]
+    acceptors = [ShareAcceptor(each, accepted) for each in members]
+    writer, rounds = Confluent(), iter(range(100))
+    expected: set[str] = set()
+
+    def advance() -> None:
+        values = [f"v{next(rounds)}-{each}" for each in range(120)]
+        expected.update(values)
+        writer.write(address, topic, [Record(each.encode(), each.encode()) for each in values])
+        deadline = Deadline("all records are accepted", WAIT_S)
+        while not expected <= accepted.keys():
+            deadline.check(sorted(expected - accepted.keys())[:5])
+            threading.Event().wait(0.05)
+
+    with running(list[threading.Thread](acceptors)):
+        advance()
+        took = interrupt(cluster, nodes, advance)
+    errors = [dict(each.errors) for each in acceptors]
+    report(f"{len(expected)} records, {sum(a.deliveries for a in acceptors)} deliveries; {took}")
+    report(errors)
+    assert accepted.keys() == expected
+    assert {value: count for value, count in accepted.items() if count > 1} == {}
+    stop(nodes)
