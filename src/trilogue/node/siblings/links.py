@@ -49,7 +49,7 @@ class NodeLinks:
         self._node_epoch = node_epoch
         self._connect = connect
         self._answer_s = answer_s
-        self._links: dict[int, NodeLink] = {}
+        self._links: dict[int, PeerLink] = {}
         self._connections = count(1)
         self._is_closed = False
 
@@ -59,7 +59,7 @@ class NodeLinks:
             return Promise.rejected(NotReady(f"node {node_id} is not reached"))
         link = self._links.get(node_id)
         if link is None:
-            link = self._links[node_id] = NodeLink(self._introduce, node_id, self._answer_s)
+            link = self._links[node_id] = PeerLink(self._introduce, node_id, self._answer_s)
         return link.send(request)
 
     async def _introduce(self, node_id: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -97,7 +97,7 @@ class SiblingLinks(NodeLinks):
             raise
 
 
-class NodeLink:
+class PeerLink:
     """The connection to one node."""
 
     def __init__(self, connect: Connect, node_id: int, answer_s: float | None) -> None:
