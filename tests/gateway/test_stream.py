@@ -208,6 +208,24 @@ def test_connections_of_a_long_iteration_are_served_in_the_next_one():
     assert second.transport.reading
 
 
+def test_requests_of_a_connection_that_take_long_are_of_many_iterations():
+    time = Budget()
+    memory = ConnectionMemory(iterations=time.budget)
+    setup, other = (Setup(turns=time.turns, memory=memory) for _ in range(2))
+    setup.session.on_frame = lambda _: time.spend(ITERATION_S)
+
+    setup.transport.receive(frame(b"long") * 30)
+
+    assert len(setup.session.frames) == 4
+    other.transport.receive(frame(b"short"))
+    time.turns.run()
+    assert len(setup.session.frames) <= 12
+    assert other.session.frames == [b"short"]
+    time.turns.run_all()
+    assert len(setup.session.frames) == 30
+    assert setup.transport.reading
+
+
 @BOTH
 def test_deferred_calls_run_in_order_as_far_as_an_iteration_has_time(module):
     time, done = Budget(module), []

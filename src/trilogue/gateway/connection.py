@@ -53,6 +53,7 @@ class MultiplexedConnection:
 
     gateway: ProtocolGateway
     stream: Stream
+    logged_events: tuple[str, ...] = ()  # see connection_log.py
 
     def __init__(self, gateway: ProtocolGateway, bounds: InFlightLimits) -> None:
         self.gateway = gateway

@@ -38,5 +38,5 @@ cdef class FrameDispatcher:
     @cython.locals(has_rest=bint)
     cpdef dispatch(self)
 
-    @cython.locals(frames_left=Py_ssize_t, bytes_left=Py_ssize_t)
+    @cython.locals(frames_left=Py_ssize_t, bytes_left=Py_ssize_t, is_checked=bint)
     cdef bint _give_frames(self) except -1

@@ -174,7 +174,7 @@ class FrameDispatcher:
 
         The transport reads up to 32 times in an iteration as long as more bytes have come: a
         connection that used up its share has to stop it, or a producer of large batches would get
-        32 shares.
+        32 shares. A frame may be work of milliseconds, so it looks at the clock after each four.
         """
         frames_left, bytes_left = self._iteration_frames, self._iteration_bytes
         frame, self.held = self.held, None
@@ -183,6 +183,10 @@ class FrameDispatcher:
                 frame = self._next_frame()
                 if frame is None:
                     return bytes_left <= 0
+                is_checked = frames_left & 3 == 0 and frames_left < self._iteration_frames
+                if is_checked and self._budget.is_used_up():
+                    self.held = frame
+                    return True
             if self.stops or frames_left <= 0 or bytes_left <= 0 or not self._take_frame(frame):
                 self.held = frame
                 return True

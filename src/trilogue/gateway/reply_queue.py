@@ -55,6 +55,8 @@ class BufferedReply(ReplySlot):
 class PipelinedConnection:
     """The replies of one connection, in order and within limits."""
 
+    logged_events: tuple[str, ...] = ()  # see connection_log.py
+
     def __init__(self) -> None:
         self.slots = ReplySlots()
         self.spent = 0  # work of this step; replies with many lookups add to it

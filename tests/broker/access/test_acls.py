@@ -249,3 +249,16 @@ def test_a_flood_of_refusals_is_counted():
     audit.refused(ALICE, "kafka", "h", READ, CLUSTER)
     assert lines[2] == {"time": 2_000, "event": "dropped", "lines": 3}
     assert audit.refusals == 6
+
+
+def test_a_flood_of_refusals_hides_no_act_and_no_failed_login():
+    lines: list[dict[str, object]] = []
+    audit = AuditLog(lines.append, lambda: 1_000, lines_per_s=2)
+    for _ in range(5):
+        audit.refused(ALICE, "kafka", "h", READ, CLUSTER)
+
+    for _ in range(3):
+        audit.done(ALICE, "kafka", "h", "delete topic", CLUSTER)
+    audit.login_failed("mallory", "pulsar", "h", method="token", reason="expired")
+
+    assert [each["event"] for each in lines] == 2 * ["refused"] + 3 * ["done"] + ["login.failed"]

@@ -7,6 +7,7 @@ import pytest
 from tests.broker.fakes import FakeTimers
 from tests.broker.node_room import Node
 from trilogue.broker.errors import (
+    GroupMaxSize,
     GroupUnavailable,
     IllegalGeneration,
     InvalidGroupName,
@@ -133,6 +134,28 @@ def test_where_there_are_too_many_the_group_that_is_empty_longest_is_forgotten()
     assert room.names == ["a", "c", "d"]
     assert group_b is not None
     assert group_b.state is GroupState.DEAD
+
+
+def test_a_principal_has_as_many_groups_with_members_as_it_leaves_free():
+    room = Room(groups_max=4)
+    own = [room.join(name, creator="User:a") for name in ("a-1", "a-2", "a-3")]
+    others = [room.join(name, creator=f"User:{name}") for name in ("b", "c")]
+    room.timers.advance(1)
+
+    assert isinstance(own[2].error, GroupMaxSize)
+    assert "User:a has 2 groups" in str(own[2].error)
+    assert [each.error for each in (*own[:2], *others)] == [None] * 4
+
+    room.groups.leave("a-1", own[0].result().member_id)
+    assert isinstance(room.join("a-1", creator="User:a").error, GroupMaxSize)  # 1 has it, 1 is free
+    room.groups.leave("b", others[0].result().member_id)
+    assert room.join("a-1", creator="User:a").error is None
+
+
+def test_groups_of_clients_without_a_name_have_no_bound_of_their_own():
+    room = Room(groups_max=2)
+
+    assert [room.join(name).error for name in ("a", "b")] == [None, None]
 
 
 def test_a_group_that_has_members_again_is_not_forgotten():

@@ -4,17 +4,20 @@
      "address": "10.0.0.7", "operation": "write", "resource": "topic public/default/orders"}
 
 Events: `refused`, `login.failed`, `done`. No line has a secret: callers pass names and reasons
-only. More than `lines_per_s` lines in a second are counted and summed up in one (`dropped`).
+only. More than `lines_per_s` refusals or failed logins in a second are counted and summed up in one
+line (`dropped`). An act is never dropped: refusals without end would hide it.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 from trilogue.broker.access.authorizer import Operation, Principal, Resource
 
 LINES_PER_S = 1_000
 TEXT_MAX = 1_000
+DONE = "done"
 
 Emit = Callable[[dict[str, object]], None]
 
@@ -31,7 +34,7 @@ class AuditLog:
         self._now_ms = now_ms
         self._lines_per_s = lines_per_s
         self._second = 0
-        self._lines = 0
+        self._lines: Counter[str] = Counter()  # of this second, by event
         self._dropped = 0
 
     def refused(
@@ -56,7 +59,7 @@ class AuditLog:
         **details: object,
     ) -> None:
         """An administrative act was done; `operation` is a verb such as `create topic`."""
-        self._write("done", (principal, protocol, host), operation, resource, details)
+        self._write(DONE, (principal, protocol, host), operation, resource, details)
 
     def login_failed(
         self, user: str, protocol: str, host: str, *, method: str, reason: str
@@ -94,12 +97,13 @@ class AuditLog:
     def _pass(self, event: str, line: dict[str, object]) -> None:
         now_ms = self._now_ms()
         if now_ms // 1_000 != self._second:
-            self._second, self._lines = now_ms // 1_000, 0
+            self._second = now_ms // 1_000
+            self._lines.clear()
             if self._dropped:
                 self._emit({"time": now_ms, "event": "dropped", "lines": self._dropped})
                 self._dropped = 0
-        self._lines += 1
-        if self._lines > self._lines_per_s:
+        self._lines[event] += 1
+        if event != DONE and self._lines[event] > self._lines_per_s:
             self._dropped += 1
             return
         self._emit({"time": now_ms, "event": event, **line})

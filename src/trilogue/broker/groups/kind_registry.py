@@ -44,9 +44,11 @@ class GroupKindRegistry(Generic[G]):
             raise UnknownGroup(f"Group {name} is not a {self.kind}.")
         return group
 
-    def find_for_heartbeat(self, name: str, member_id: str, epoch: int) -> G:
+    def find_for_heartbeat(self, name: str, member_id: str, epoch: int, creator: str = "") -> G:
         """Return the group of a heartbeat, made for its first member."""
         found = self.groups.find_group(name)
+        if epoch == JOIN_EPOCH:
+            self.groups.check_share(found, creator)
         if isinstance(found, self.group_class):
             return found
         if epoch == LEAVE_EPOCH:
@@ -59,7 +61,7 @@ class GroupKindRegistry(Generic[G]):
         self.groups.replace(name, group)
         return group
 
-    def note_occupied(self, group: G) -> None:
+    def note_occupied(self, group: G, creator: str = "") -> None:
         """Note after a heartbeat that a group has members, if it has."""
         if not group.is_empty and self.groups.find_group(group.name) is group:
-            self.groups.on_occupied(group)
+            self.groups.on_occupied(group, creator)

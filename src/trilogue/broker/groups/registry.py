@@ -13,9 +13,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 
+from trilogue.broker.creators import CreatorCounts
 from trilogue.broker.cursors.position_store import NAME_SIZE_MAX
 from trilogue.broker.errors import (
     BrokerError,
+    GroupMaxSize,
     GroupUnavailable,
     IllegalGeneration,
     InconsistentProtocol,
@@ -84,6 +86,7 @@ class GroupRegistry:
         self.on_dropped: Callable[[str, str], None] = lambda _, __: None
         self._groups: dict[str, Group] = {}
         self._idle: OrderedDict[str, Group] = OrderedDict()
+        self._creators = CreatorCounts()  # of the groups with members
 
     def __iter__(self) -> Iterator[Group]:
         """All groups, also empty ones."""
@@ -153,14 +156,16 @@ class GroupRegistry:
     def on_emptied(self, group: Group) -> None:
         """Hear from a group that its last member has gone."""
         self._idle[group.name] = group
+        self._creators.remove(group.name)
         self.membership.forget(group.name)
         self.records.mark_empty(group.name, group.type, group.protocol_type)
         if isinstance(group, ClassicGroup):
             self.on_members(group)
 
-    def on_occupied(self, group: Group) -> None:
-        """Hear that a group has a member, again or still."""
+    def on_occupied(self, group: Group, creator: str = "") -> None:
+        """Hear that a group has a member, again or still, after a request of this principal."""
         self._idle.pop(group.name, None)
+        self._creators.add(group.name, creator)
         self.records.mark_occupied(group.name, group.type, group.protocol_type)
 
     def drop(self, name: str) -> None:
@@ -168,6 +173,7 @@ class GroupRegistry:
         type_ = self.find_type(name) or CLASSIC
         group = self._groups.pop(name, None)
         self._idle.pop(name, None)
+        self._creators.remove(name)
         self._forget(name, type_)
         if group is not None:
             group.forget()
@@ -179,6 +185,7 @@ class GroupRegistry:
         """
         for name in list(filter(gives_name, self._groups)):
             self._idle.pop(name, None)
+            self._creators.remove(name)
             self._groups.pop(name).release(NotCoordinator(f"another node coordinates {name}"))
 
     def find_type(self, name: str) -> str | None:
@@ -202,6 +209,7 @@ class GroupRegistry:
             if not self.is_free(request.group, CLASSIC):
                 raise InconsistentProtocol(f"group {request.group} is of another kind")
             group = self._groups.get(request.group)
+            self.check_share(group, request.creator)
             if group is None or (group.type != CLASSIC and group.is_empty):
                 group = self.classic(request.group)
                 self.replace(request.group, group)
@@ -209,7 +217,7 @@ class GroupRegistry:
         except BrokerError as error:
             return Promise.rejected(error)
         if not group.is_empty:
-            self.on_occupied(group)
+            self.on_occupied(group, request.creator)
         return self.membership.when_durable(promise)
 
     def sync(
@@ -318,6 +326,18 @@ class GroupRegistry:
         if group is None:
             raise UnknownMember("the group has no members")
         return group
+
+    def check_share(self, group: Group | None, creator: str) -> None:
+        """Raise GroupMaxSize unless a principal ("": no name) may have one more group with members.
+
+        `group` is the one that it joins, None a new one. Empty groups give way, so none counts.
+        """
+        if not creator or (group is not None and not group.is_empty):
+            return
+        free = self.settings.groups_max - (len(self._groups) - len(self._idle))
+        if not self._creators.has_room(creator, free):
+            count = self._creators.count(creator)
+            raise GroupMaxSize(f"{creator} has {count} groups with members, {free} are free")
 
     def _make_room(self, name: str) -> None:
         if not name or len(name.encode()) > NAME_SIZE_MAX:

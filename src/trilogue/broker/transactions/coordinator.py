@@ -164,7 +164,7 @@ class TransactionCoordinator:
                 raise InvalidRequest(f"ids with {PULSAR_PREFIX} are of Pulsar's transactions")
             self.table.check_room(creator, self.limits.ids_max)
             promise = self.create(transactional_id, self._allocate_producer_id(), timeout_ms)
-            self.table.created_ids.add(transactional_id, creator)
+            self.table.creators.add(transactional_id, creator)
             return promise
         transaction.check_settled()
         if transaction.row.owner:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
+from trilogue.broker.creators import CreatorCounts
 from trilogue.broker.errors import StorageFailed, TooManyTransactions, convert_log_error
 from trilogue.broker.facts import TRANSACTION_KEY, FactJournal, FactKind, SnapshotRow
-from trilogue.broker.transactions.created_ids import CreatedIds
 from trilogue.broker.transactions.pending_acks import PendingAcks
 from trilogue.broker.transactions.records import (
     TransactionContent,
@@ -34,7 +34,7 @@ class TransactionTable:
 
     def __init__(self) -> None:
         self.pending_acks = PendingAcks()
-        self.created_ids = CreatedIds()
+        self.creators = CreatorCounts()
         # Called with an id whose state changes, or with None: it was removed.
         self.on_change: Callable[[str, Transaction | None], None] = lambda _, __: None
         self._journal: FactJournal
@@ -78,7 +78,11 @@ class TransactionTable:
         """Raise TooManyTransactions unless a principal ("": no name) may create one more id."""
         if len(self) >= most:
             raise TooManyTransactions(f"there may be {most} transactional ids")
-        self.created_ids.check_room(creator, most - len(self))
+        free = most - len(self)
+        if not self.creators.has_room(creator, free):
+            raise TooManyTransactions(
+                f"{creator} has {self.creators.count(creator)} transactional ids, {free} are free"
+            )
 
     def check_parts(self, count: int, most: int) -> None:
         """Raise TooManyTransactions unless open transactions may have so many more parts."""
@@ -131,7 +135,7 @@ class TransactionTable:
         self.leave_groups(name)
         self.pending_acks.release(name, committed=False)
         found = self._transactions.pop(name, None)
-        self.created_ids.remove(name)
+        self.creators.remove(name)
         if found is not None:
             self.part_count -= found.contained.part_count
             self._by_producer.pop(found.row.producer_id, None)

@@ -26,6 +26,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, Unpack
 import msgspec
 
 from trilogue.broker.access.authorizer import (
+    ANONYMOUS,
     Operation,
     Principal,
     Resource,
@@ -239,6 +240,11 @@ class RequestContext:
     def principal(self) -> Principal:
         """The identity of the client."""
         return self.access.principal
+
+    @property
+    def creator(self) -> str:
+        """The principal that what this request creates is counted for; "" without a login."""
+        return "" if self.principal == ANONYMOUS else str(self.principal)
 
     @property
     def throttle_ms(self) -> int:

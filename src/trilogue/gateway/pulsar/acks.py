@@ -30,6 +30,7 @@ from trilogue.gateway.pulsar.transactions.parts import is_ack_joined, join_befor
 from trilogue.gateway.pulsar.transactions.transactions import ack_in_transaction
 from trilogue.gateway.steps import next_step
 from trilogue.gateway.stream import Close
+from trilogue.gateway.telemetry.connection_log import log_once
 from trilogue.log.partition_log import PartitionLog
 from trilogue.wire.pulsar.errors import ServerError
 from trilogue.wire.pulsar.message_codec import Ack, AckId, read_ack
@@ -67,7 +68,7 @@ def handle_ack(connection: PulsarConnection, _command: None, frame: memoryview) 
         _refuse(connection, ack, problem)
         return
     if ack.validation_error >= 0:
-        _count_bad(consumer, ack)
+        _count_bad(connection, consumer, ack)
     # The common case: entries that were sent to this consumer.
     known: list[tuple[int, int, AckId]] = []
     subscription = dispatcher.subscription
@@ -102,19 +103,16 @@ def _check(dispatcher: Dispatcher, ack: Ack) -> None:
             raise InvalidRequest(f"ledger {signed(each.ledger_id)} is not one of this topic")
 
 
-def _count_bad(consumer: PulsarConsumer, ack: Ack) -> None:
+def _count_bad(connection: PulsarConnection, consumer: PulsarConsumer, ack: Ack) -> None:
     consumer.bad_messages += len(ack.ids)
-    consumer.connection.gateway.bad_messages[VALIDATION_ERRORS[ack.validation_error]] += len(
-        ack.ids
-    )
-    log.warning(
+    connection.gateway.bad_messages[VALIDATION_ERRORS[ack.validation_error]] += len(ack.ids)
+    log_once(
+        connection,
+        log,
         "ack.validation_error",
-        extra={
-            "address": consumer.connection.stream.peer[0],
-            "consumer": consumer.name,
-            "problem": VALIDATION_ERRORS[ack.validation_error],
-            "entries": [signed(each.entry_id) for each in ack.ids[:10]],
-        },
+        consumer=consumer.name,
+        problem=VALIDATION_ERRORS[ack.validation_error],
+        entries=[signed(each.entry_id) for each in ack.ids[:10]],
     )
 
 
@@ -239,10 +237,7 @@ def _done(connection: PulsarConnection, ack: Ack) -> None:
 
 
 def _refuse(connection: PulsarConnection, ack: Ack, problem: Exception) -> None:
-    log.warning(
-        "ack.refused",
-        extra={"address": connection.stream.peer[0], "problem": str(problem)},
-    )
+    log_once(connection, log, "ack.refused", problem=str(problem))
     _answer(connection, ack, code_of(problem), str(problem))
 
 

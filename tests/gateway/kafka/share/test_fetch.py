@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from tests.gateway.kafka.fetch.test_read_committed import A, data, marker, write
 from tests.gateway.kafka.rig import Peer, Rig, batch, settle, versions
 from tests.gateway.loop import on_loop
 from trilogue.broker.access.authorizer import Operation, ResourceKind
+from trilogue.broker.topics.partition import Partition
 from trilogue.entry.control import Outcome
 from trilogue.entry.walk import walk_headers
+from trilogue.gateway.kafka.share import sessions
+from trilogue.gateway.kafka.share.reading import ShareReader
+from trilogue.gateway.kafka.share.sessions import (
+    INITIAL_EPOCH,
+    ShareSession,
+    ShareSessionCache,
+    ShareSessionKey,
+    TopicPartitionKey,
+)
+from trilogue.gateway.steps import next_step
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.share.acknowledge import (
     AcknowledgePartition,
@@ -35,6 +49,13 @@ def acks(*ranges: tuple[int, int, int]) -> list[AcknowledgementBatch]:
         AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=[kind])
         for first, last, kind in ranges
     ]
+
+
+class OpenConnection:
+    """A connection that does not close."""
+
+    def __init__(self) -> None:
+        self.closing: dict[object, Callable[[], None]] = {}
 
 
 class Member:
@@ -155,6 +176,47 @@ async def test_an_idle_fetch_ends_with_its_wait():
 
 
 @on_loop
+async def test_many_partitions_are_read_in_steps_and_after_that_those_that_moved(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    read: list[int] = []
+    steps: list[None] = []
+    acquire = ShareReader.acquire
+
+    async def acquire_and_note(reader: ShareReader, partition: Partition, *rest: Any) -> Any:
+        read.append(partition.partition_id)
+        return await acquire(reader, partition, *rest)
+
+    async def step_and_note() -> None:
+        steps.append(None)
+        await next_step()
+
+    monkeypatch.setattr(ShareReader, "acquire", acquire_and_note)
+    monkeypatch.setattr("trilogue.gateway.kafka.share.fetch.next_step", step_and_note)
+    async with Rig() as rig:
+        topic = rig.topic("t", partitions=120)
+        ids = [each.partition_id for each in topic.partitions]
+        member = Member(rig, topic.topic_id)
+        partitions = [
+            ShareFetchPartition(partition_index=index, acknowledgement_batches=[])
+            for index in range(120)
+        ]
+        topics = [ShareFetchTopic(topic_id=topic.topic_id, partitions=partitions)]
+        await member.fetch(topics=topics)
+        assert (sorted(read), len(steps)) == (ids, 2)
+
+        read.clear()
+        member.peer.send(member.make_fetch(topics=[], max_wait_ms=60_000), LATEST)
+        await settle()
+        assert (len(read), member.peer.answered) == (120, 0)
+        read.clear()
+        await write(rig, batch("a", "b"))
+        await member.peer.wait()
+
+        assert (read, acquired(member.peer.answer())) == (ids[:1], [(0, 1, 1)])
+
+
+@on_loop
 async def test_only_the_first_batch_of_a_response_exceeds_its_bytes():
     async with Rig() as rig:
         large = "x" * 1_000
@@ -232,6 +294,33 @@ async def test_there_is_a_limit_of_sessions():
         refused = await Member(rig, topic_id, "two").fetch()
 
         assert refused.error_code == ErrorCode.SHARE_SESSION_LIMIT_REACHED
+
+
+def test_a_principal_has_as_many_sessions_and_partitions_as_it_leaves_free(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(sessions, "PARTITIONS_MAX", 8)
+    cache = ShareSessionCache(lambda *_: None, sessions_max=4)
+    keys = [TopicPartitionKey(bytes(16), index) for index in range(8)]
+    connection = OpenConnection()
+
+    def open_session(creator: str, number: int) -> ShareSession | ErrorCode:
+        key = ShareSessionKey("g", f"{creator}-{number}")
+        return cache.begin(key, INITIAL_EPOCH, connection, creator)
+
+    one, two = (open_session("a", number) for number in range(2))
+    assert isinstance(one, ShareSession)
+    assert isinstance(two, ShareSession)
+    assert open_session("a", 2) is ErrorCode.SHARE_SESSION_LIMIT_REACHED
+    other = open_session("b", 0)
+    assert isinstance(other, ShareSession)
+
+    assert cache.add(one, keys[:4])
+    assert not cache.add(two, keys[:1])
+    assert cache.add(other, keys[:2])
+    cache.close(one)
+    assert cache.add(two, keys[:3])
+    assert isinstance(open_session("a", 2), ShareSession)
 
 
 @on_loop

@@ -98,6 +98,7 @@ class JoinRequest(msgspec.Struct, frozen=True):
     instance_id: str | None = None  # set: a static member
     client_id: str = ""
     client_host: str = ""
+    creator: str = ""  # the principal, if it has a name
     member_id_required: bool = False  # the client understands MemberIdRequired
     can_skip_assignment: bool = False  # the client understands `JoinResult.skip_assignment`
 

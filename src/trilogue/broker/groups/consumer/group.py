@@ -100,6 +100,7 @@ class Heartbeat(msgspec.Struct, frozen=True):
     owned: PartitionIndexes | None = None
     client_id: str = ""
     client_host: str = ""
+    creator: str = ""  # the principal, if it has a name
     may_see: Callable[[TopicName], bool] = all_topics_visible
 
     @property

@@ -64,7 +64,7 @@ class ConsumerGroupRegistry:
         group = self._find(heartbeat)
         answer = group.consumer_heartbeat(heartbeat)
         if not group.is_empty and self._groups.find_group(heartbeat.group) is group:
-            self._groups.on_occupied(group)
+            self._groups.on_occupied(group, heartbeat.creator)
         return answer
 
     def find_group(self, name: str) -> MixedGroup:
@@ -90,6 +90,8 @@ class ConsumerGroupRegistry:
 
     def _find(self, heartbeat: Heartbeat) -> MixedGroup:
         found = self._groups.find_group(heartbeat.group)
+        if heartbeat.epoch == JOIN_EPOCH:
+            self._groups.check_share(found, heartbeat.creator)
         if isinstance(found, MixedGroup):
             return found
         if heartbeat.epoch in {LEAVE_EPOCH, STATIC_LEAVE_EPOCH}:

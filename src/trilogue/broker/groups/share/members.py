@@ -23,6 +23,7 @@ class ShareHeartbeat(msgspec.Struct, frozen=True):
     topics: frozenset[TopicName] | None = None
     client_id: str = ""
     client_host: str = ""
+    creator: str = ""  # the principal, if it has a name
 
 
 class ShareHeartbeatResponse(NamedTuple):

@@ -43,9 +43,11 @@ class ShareGroupRegistry(GroupKindRegistry[ShareGroup]):
 
     def heartbeat(self, heartbeat: ShareHeartbeat) -> ShareHeartbeatResponse:
         """Process a heartbeat of a member; the first one creates the group."""
-        group = self.find_for_heartbeat(heartbeat.group, heartbeat.member_id, heartbeat.epoch)
+        group = self.find_for_heartbeat(
+            heartbeat.group, heartbeat.member_id, heartbeat.epoch, heartbeat.creator
+        )
         response = group.share_heartbeat(heartbeat)
-        self.note_occupied(group)
+        self.note_occupied(group, heartbeat.creator)
         return response
 
     def create_group(self, name: str) -> ShareGroup:

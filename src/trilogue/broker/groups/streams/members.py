@@ -50,6 +50,7 @@ class StreamsHeartbeat(msgspec.Struct, frozen=True):
     shutdown: bool = False
     client_id: str = ""
     client_host: str = ""
+    creator: str = ""  # the principal, if it has a name
 
 
 PartitionsOfTopic = tuple[TopicName, list[int]]

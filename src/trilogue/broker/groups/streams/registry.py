@@ -36,9 +36,11 @@ class StreamsGroupRegistry(GroupKindRegistry[StreamsGroup]):
 
     def heartbeat(self, heartbeat: StreamsHeartbeat) -> StreamsHeartbeatResponse:
         """Process a heartbeat of a member; the first one creates the group."""
-        group = self.find_for_heartbeat(heartbeat.group, heartbeat.member_id, heartbeat.epoch)
+        group = self.find_for_heartbeat(
+            heartbeat.group, heartbeat.member_id, heartbeat.epoch, heartbeat.creator
+        )
         response = group.streams_heartbeat(heartbeat)
-        self.note_occupied(group)
+        self.note_occupied(group, heartbeat.creator)
         return response
 
     def restore(self, name: str, rows: Rows) -> None:

@@ -34,6 +34,7 @@ from trilogue.gateway.kafka.fetch.scan import FetchScan
 from trilogue.gateway.reply_queue import ITERATION_WORK
 from trilogue.gateway.reply_slots import ReplySlot
 from trilogue.gateway.stream import Buffer
+from trilogue.gateway.telemetry.connection_log import log_once
 from trilogue.wire.kafka.codec.compile import gatherer
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.fetch import (
@@ -68,8 +69,7 @@ def handle_fetch(context: RequestContext, request: FetchRequest) -> Fetch | Fetc
     if replica_id < 0 or context.is_from_broker:
         return Fetch(context, request, is_replica=replica_id >= 0)
     # A forged follower could read records that are not synced yet.
-    peer = context.session.stream.peer[0]
-    log.warning("fetch.forged_replica", extra={"address": peer, "replica": replica_id})
+    log_once(context.session, log, "fetch.forged_replica", replica=replica_id)
     return FetchResponse(
         responses=[
             FetchableTopicResponse(

@@ -130,6 +130,7 @@ def handle_join_group(
         instance_id=request.group_instance_id,
         client_id=context.client_id or "",
         client_host=f"/{context.session.stream.peer[0]}",
+        creator=context.creator,
         member_id_required=context.version >= MEMBER_ID_REQUIRED_SINCE,
         can_skip_assignment=context.version >= SKIP_ASSIGNMENT_SINCE,
     )

@@ -60,6 +60,7 @@ def handle_consumer_group_heartbeat(
         owned=_owned_partitions(request),
         client_id=context.client_id or "",
         client_host=f"/{context.session.stream.peer[0]}",
+        creator=context.creator,
         may_see=lambda name: _is_visible(context, name),
     )
     try:

@@ -44,6 +44,7 @@ def handle_share_group_heartbeat(
         topics=topics,
         client_id=context.client_id or "",
         client_host=f"/{context.session.stream.peer[0]}",
+        creator=context.creator,
     )
     try:
         response = context.broker.share_groups.heartbeat(heartbeat)

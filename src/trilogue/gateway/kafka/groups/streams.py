@@ -101,6 +101,7 @@ def _read_heartbeat(
         shutdown=request.shutdown_application,
         client_id=context.client_id or "",
         client_host=f"/{context.session.stream.peer[0]}",
+        creator=context.creator,
     )
 
 

@@ -36,7 +36,9 @@ def handle_share_acknowledge(
     if epoch == INITIAL_EPOCH:
         return ShareAcknowledgeResponse(error_code=ErrorCode.INVALID_SHARE_SESSION_EPOCH)
     sessions = context.gateway.share_sessions
-    session = sessions.begin(ShareSessionKey(group, member_id), epoch, context.session)
+    session = sessions.begin(
+        ShareSessionKey(group, member_id), epoch, context.session, context.creator
+    )
     if isinstance(session, ErrorCode):
         return ShareAcknowledgeResponse(error_code=session)
     groups = context.broker.share_groups

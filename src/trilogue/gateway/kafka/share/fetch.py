@@ -1,8 +1,9 @@
 """ShareFetch v1-v2: a member of a share group acquires records, and acknowledges others (KIP-932).
 
 v2 acquire modes (KIP-1206), renewed locks (KIP-1222). Sessions are in sessions.py. What a request
-acknowledges is applied when it arrives; then its partitions are read (reading.py), until some of
-them have records or its wait is over. The first records end the wait, whatever `min_bytes` is.
+acknowledges is applied when it arrives; then its partitions are read (reading.py), in steps, and
+those that moved again, until some of them have records or its wait is over. The first records end
+the wait, whatever `min_bytes` is.
 
 In a session the response has only partitions with records, an error, or an acknowledgement; it
 leaves when the acknowledgements are durable. A request that renews locks reads nothing.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 
 from trilogue.broker.broker import Broker
 from trilogue.broker.groups.share.partition import SharePartition
@@ -35,6 +37,7 @@ from trilogue.gateway.kafka.share.sessions import (
     TopicPartitionKey,
 )
 from trilogue.gateway.reply_queue import BufferedReply
+from trilogue.gateway.steps import next_step
 from trilogue.wire.kafka.codec.compile import gatherer
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.leader import NodeEndpoint
@@ -51,7 +54,8 @@ log = logging.getLogger(__name__)
 
 RECORD_LIMIT = 1  # acquire mode: a batch may be acquired in part
 RECORDS_MAX = 100_000  # of one response
-PARTITION_BYTES = 250  # approximate memory of one partition of a request in the queue
+PARTITION_BYTES = 350  # approximate memory of one partition of a request in the queue
+PARTITIONS_A_STEP = 50  # that are read in one step
 
 
 def handle_share_fetch(
@@ -68,7 +72,9 @@ def handle_share_fetch(
         return ShareFetchResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=problem)
     sessions = context.gateway.share_sessions
     epoch = request.share_session_epoch
-    session = sessions.begin(ShareSessionKey(group, member_id), epoch, context.session)
+    session = sessions.begin(
+        ShareSessionKey(group, member_id), epoch, context.session, context.creator
+    )
     if isinstance(session, ErrorCode):
         return ShareFetchResponse(error_code=session)
     keys = [
@@ -106,6 +112,7 @@ class ShareFetch(BufferedReply):
         "_broker",
         "_context",
         "_deadline_s",
+        "_dirty",
         "_is_durable",
         "_moved",
         "_request",
@@ -129,7 +136,8 @@ class ShareFetch(BufferedReply):
         self._acknowledged = acknowledged
         self._size = 0  # bytes of records
         self._moved = asyncio.Event()
-        self._watched: list[tuple[Partition, SharePartition]] = []
+        self._dirty: dict[TopicPartitionKey, None] = {}  # have moved since they were read
+        self._watched: dict[TopicPartitionKey, tuple[Partition, SharePartition]] = {}
         gateway = context.gateway
         self.waiting_bytes = PARTITION_BYTES * len(session.partitions)
         wait_ms = min(request.max_wait_ms, gateway.settings.fetch_wait_max_ms)
@@ -198,26 +206,31 @@ class ShareFetch(BufferedReply):
     async def _read_until_enough(self) -> dict[TopicPartitionKey, SharePartitionData]:
         """Read until there are records, an error, or no time is left."""
         loop, connection = self._context.gateway.loop, self._context.session
-        is_first = self._request.share_session_epoch == INITIAL_EPOCH
-        while True:
-            self._moved.clear()
-            found, is_enough = await self._read_partitions(is_first=is_first)
-            left_s = self._deadline_s - loop.time()
-            if is_enough or left_s <= 0 or connection.is_gone:
-                self._unwatch()
-                return found
-            try:
-                async with asyncio.timeout(left_s):
-                    await self._moved.wait()
-            except TimeoutError:
-                self._deadline_s = 0.0
+        found: dict[TopicPartitionKey, SharePartitionData] = {}
+        keys = self._session.in_turn()
+        try:
+            while True:
+                self._moved.clear()
+                is_enough = await self._read_partitions(keys, found)
+                left_s = self._deadline_s - loop.time()
+                if is_enough or left_s <= 0 or connection.is_gone:
+                    return found
+                try:
+                    async with asyncio.timeout(left_s):
+                        await self._moved.wait()
+                except TimeoutError:
+                    self._deadline_s = 0.0
+                keys = list(self._dirty)
+                self._dirty.clear()
+        finally:
             self._unwatch()
 
     async def _read_partitions(
-        self, *, is_first: bool
-    ) -> tuple[dict[TopicPartitionKey, SharePartitionData], bool]:
-        """Read all partitions once, within the limits of the request."""
+        self, keys: list[TopicPartitionKey], found: dict[TopicPartitionKey, SharePartitionData]
+    ) -> bool:
+        """Read these partitions once, within the limits of the request; whether that is enough."""
         request, group = self._request, self._session.key.group
+        is_first = request.share_session_epoch == INITIAL_EPOCH
         reader = ShareReader(
             self._context,
             self._session.key.member_id,
@@ -232,9 +245,10 @@ class ShareFetch(BufferedReply):
             max(PARTITION_BYTES, gateway.cold_reads.memory.free_bytes),
         )
         left = min(request.max_records, RECORDS_MAX)
-        found: dict[TopicPartitionKey, SharePartitionData] = {}
         is_enough = False
-        for key in self._session.in_turn():
+        for number, key in enumerate(keys, 1):
+            if number % PARTITIONS_A_STEP == 0:
+                await next_step()
             data = SharePartitionData(partition_index=key.partition, records=b"")
             acquired = await self._read_one(reader, key, data, (left, room))
             left -= acquired.count
@@ -246,7 +260,7 @@ class ShareFetch(BufferedReply):
                 found[key] = data
             if self._context.session.is_gone:
                 break
-        return found, is_enough
+        return is_enough
 
     async def _read_one(
         self,
@@ -261,12 +275,13 @@ class ShareFetch(BufferedReply):
             return AcquiredBatches()
         try:
             share = await self._open(partition)
-            partition.log.watch(self, self._moved.set)
-            self._watched.append((partition, share))
+            mark_dirty = partial(self._mark_dirty, key)
+            partition.log.watch(self, mark_dirty)
+            self._watched[key] = partition, share
             acquired = AcquiredBatches()
             if not share.is_reading and min(room) > 0:
                 acquired = await reader.acquire(partition, share, *room)
-            share.watch(self, self._moved.set)
+            share.watch(self, mark_dirty)
         except (*EXPECTED, OSError) as problem:
             data.error_code, data.error_message = to_error_code(problem), str(problem)
             return AcquiredBatches()
@@ -298,8 +313,12 @@ class ShareFetch(BufferedReply):
 
     # ---- waiting
 
+    def _mark_dirty(self, key: TopicPartitionKey) -> None:
+        self._dirty[key] = None
+        self._moved.set()
+
     def _unwatch(self) -> None:
-        for partition, share in self._watched:
+        for partition, share in self._watched.values():
             partition.log.unwatch(self)
             share.unwatch(self)
         self._watched.clear()

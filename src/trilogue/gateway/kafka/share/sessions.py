@@ -7,16 +7,19 @@
 
 The next epoch is one more each time; after 2^31 - 1 comes 1. A session belongs to its connection:
 when that closes, or with its last request, what the member has acquired is given back. Sessions are
-in memory only: after a restart a client gets 122 and opens another one.
+in memory only: after a restart a client gets 122 and opens another one. A principal has as many
+sessions, and partitions in them, as it leaves free.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple
 from typing import Protocol as Port
 
+from trilogue.broker.creators import CreatorCounts
 from trilogue.wire.kafka.errors import ErrorCode
 
 INITIAL_EPOCH, FINAL_EPOCH = 0, -1
@@ -49,8 +52,11 @@ class TopicPartitionKey(NamedTuple):
 class ShareSession:
     """The partitions of one member, in the order in which they were added."""
 
-    def __init__(self, key: ShareSessionKey, connection: ClosingConnection) -> None:
+    def __init__(
+        self, key: ShareSessionKey, connection: ClosingConnection, creator: str = ""
+    ) -> None:
         self.key = key
+        self.creator = creator
         self.connection = connection
         self.epoch = INITIAL_EPOCH
         self.partitions: dict[TopicPartitionKey, None] = {}
@@ -71,16 +77,25 @@ class ShareSessionCache:
         self._release_member = release_member
         self._sessions: dict[ShareSessionKey, ShareSession] = {}
         self._partitions = 0
+        self._creators = CreatorCounts()
+        self._partitions_by_creator: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     def begin(
-        self, key: ShareSessionKey, epoch: int, connection: ClosingConnection
+        self,
+        key: ShareSessionKey,
+        epoch: int,
+        connection: ClosingConnection,
+        creator: str = "",
     ) -> ShareSession | ErrorCode:
-        """Return the session of a request, opened if that is what it wants; or its error."""
+        """Return the session of a request, opened if that is what it wants; or its error.
+
+        `creator` is the principal, if it has a name.
+        """
         if epoch == INITIAL_EPOCH:
-            return self._open(key, connection)
+            return self._open(key, connection, creator)
         session = self._sessions.get(key)
         if session is None:
             return ErrorCode.SHARE_SESSION_NOT_FOUND
@@ -94,17 +109,19 @@ class ShareSessionCache:
     def add(self, session: ShareSession, keys: list[TopicPartitionKey]) -> bool:
         """Add partitions to a session; False if there is no room."""
         added = [key for key in keys if key not in session.partitions]
-        if self._partitions + len(added) > PARTITIONS_MAX:
+        free = PARTITIONS_MAX - self._partitions - len(added)
+        had = self._partitions_by_creator[session.creator] if session.creator else 0
+        if free < had:
             return False
         session.partitions.update(dict.fromkeys(added))
-        self._partitions += len(added)
+        self._count_partitions(session, len(added))
         return True
 
     def forget(self, session: ShareSession, key: TopicPartitionKey) -> None:
         """Remove a partition from a session."""
         if key in session.partitions:
             del session.partitions[key]
-            self._partitions -= 1
+            self._count_partitions(session, -1)
 
     def close(self, session: ShareSession) -> None:
         """End a session: what its member has acquired is given back."""
@@ -115,21 +132,32 @@ class ShareSessionCache:
             self._release_member(session.key.group, partition_id, session.key.member_id)
 
     def _open(
-        self, key: ShareSessionKey, connection: ClosingConnection
+        self, key: ShareSessionKey, connection: ClosingConnection, creator: str
     ) -> ShareSession | ErrorCode:
         former = self._sessions.get(key)
-        if former is None and len(self._sessions) >= self.sessions_max:
-            return ErrorCode.SHARE_SESSION_LIMIT_REACHED
-        session = ShareSession(key, connection)
+        if former is None:
+            free = self.sessions_max - len(self._sessions)
+            if free <= 0 or not self._creators.has_room(creator, free):
+                return ErrorCode.SHARE_SESSION_LIMIT_REACHED
+        session = ShareSession(key, connection, creator)
         if former is not None:
             session.acquired |= former.acquired
             self._drop(former)
         session.epoch = 1
         self._sessions[key] = session
+        self._creators.add(key, creator)
         connection.closing[key] = partial(self.close, session)
         return session
 
     def _drop(self, session: ShareSession) -> None:
         del self._sessions[session.key]
-        self._partitions -= len(session.partitions)
+        self._creators.remove(session.key)
+        self._count_partitions(session, -len(session.partitions))
         session.connection.closing.pop(session.key, None)
+
+    def _count_partitions(self, session: ShareSession, change: int) -> None:
+        self._partitions += change
+        if session.creator:
+            self._partitions_by_creator[session.creator] += change
+            if not self._partitions_by_creator[session.creator]:
+                del self._partitions_by_creator[session.creator]

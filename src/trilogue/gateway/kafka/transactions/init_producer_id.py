@@ -8,7 +8,7 @@ transactional id (53). An ongoing transaction of the id is aborted before the re
 
 from __future__ import annotations
 
-from trilogue.broker.access.authorizer import ANONYMOUS, Operation, ResourceKind
+from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.broker.errors import BrokerError
 from trilogue.broker.promise import Promise
 from trilogue.broker.transactions.coordinator import ProducerIdentity
@@ -50,10 +50,9 @@ def _init_transactional(
     known = None
     if request.producer_id != NONE:
         known = ProducerIdentity(request.producer_id, request.producer_epoch)
-    creator = "" if context.principal == ANONYMOUS else str(context.principal)
     try:
         promise = context.broker.transactions.init_producer(
-            name, request.transaction_timeout_ms, known, creator
+            name, request.transaction_timeout_ms, known, context.creator
         )
     except BrokerError as problem:
         return _error_response(transaction_code(problem, version, INIT_FENCED_SINCE))
