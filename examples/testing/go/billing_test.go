@@ -73,6 +73,36 @@ func TestBilling(t *testing.T) {
 		}
 	})
 
+	t.Run("a bill is written once, whatever happens to its requests", func(t *testing.T) {
+		for _, fault := range []map[string]any{
+			{"action": "error", "error": "NOT_LEADER_OR_FOLLOWER", "count": 2},
+			{"action": "delay", "seconds": 0.1},
+			{"action": "cut"},
+			{"action": "crash"},
+			{"action": "full-disk", "seconds": 0.2},
+		} {
+			client := newClient(t)
+			fault["request"], fault["topic"] = "Produce", "bills"
+			if err := broker.call("POST", "/rules", fault, nil); err != nil {
+				t.Fatal(err)
+			}
+			if err := Bill(ctx, client, "book"); err != nil {
+				t.Fatalf("%v: %v", fault, err)
+			}
+			var bills []message
+			if err := broker.call("GET", "/messages/bills", nil, &bills); err != nil {
+				t.Fatal(err)
+			}
+			var rules []rule
+			if err := broker.call("GET", "/rules", nil, &rules); err != nil {
+				t.Fatal(err)
+			}
+			if len(bills) != 1 || rules[0].Applied == 0 {
+				t.Fatalf("%v: bills are %v, rules %v", fault, bills, rules)
+			}
+		}
+	})
+
 	t.Run("a bill that is refused is an error", func(t *testing.T) {
 		client := newClient(t)
 		fault := map[string]any{"action": "error", "request": "Produce", "error": "TOPIC_AUTHORIZATION_FAILED"}

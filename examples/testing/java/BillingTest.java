@@ -26,6 +26,7 @@ public final class BillingTest {
         Map<String, Test> tests = new LinkedHashMap<>();
         tests.put("messages are stored", BillingTest::messagesAreStored);
         tests.put("a message is sent again", BillingTest::aMessageIsSentAgain);
+        tests.put("a message is stored once, whatever happens to its requests", BillingTest::faultsArePassed);
         tests.put("a full disk is reported", BillingTest::aFullDiskIsReported);
         tests.put("TubeMQ's client writes for Kafka's", BillingTest::tubeWritesForKafka);
         boolean failed = false;
@@ -64,6 +65,25 @@ public final class BillingTest {
         }
         String rules = server.call("GET", "/rules", "");
         check(rules.contains("\"applied\":1"), rules);
+    }
+
+    static void faultsArePassed(TrilogueServer server) throws Exception {
+        String[] faults = {
+            "\"action\": \"error\", \"error\": \"NOT_LEADER_OR_FOLLOWER\", \"count\": 2",
+            "\"action\": \"delay\", \"seconds\": 0.1",
+            "\"action\": \"cut\"",
+            "\"action\": \"crash\""
+        };
+        try (KafkaProducer<String, String> producer = producer(server)) {
+            for (int i = 0; i < faults.length; i++) {
+                server.call("POST", "/rules",
+                        "{" + faults[i] + ", \"request\": \"Produce\", \"topic\": \"orders\"}");
+                producer.send(new ProducerRecord<>("orders", "k", "book " + i)).get();
+                String messages = server.call("GET", "/messages/orders", "");
+                check(messages.split("\"text\":\"book " + i, -1).length == 2, messages);
+            }
+        }
+        check(!server.call("GET", "/rules", "").contains("\"applied\":0"), "a rule did not apply");
     }
 
     static void aFullDiskIsReported(TrilogueServer server) throws Exception {
