@@ -1,4 +1,4 @@
-"""Escaped slashes inside the parts of a path, which ASGI servers decode."""
+"""Slashes in paths: escaped ones inside a part, which ASGI servers decode, and one at the end."""
 
 from __future__ import annotations
 
@@ -22,3 +22,19 @@ def keep_escaped_slashes(app: ASGIApp) -> ASGIApp:
         await app(scope, receive, send)
 
     return with_slashes
+
+
+def ignore_last_slash(app: ASGIApp, root: str) -> ASGIApp:
+    """Return an application around another, below `root`, that serves a path with `/` at its end.
+
+    Starlette would redirect, and not each client sends the body of a POST again.
+    """
+
+    async def without_slash(scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "")
+        if path.endswith("/") and len(path) > len(root) + 1:
+            raw = scope.get("raw_path")
+            scope = {**scope, "path": path[:-1], "raw_path": raw and raw.removesuffix(b"/")}
+        await app(scope, receive, send)
+
+    return without_slash

@@ -150,6 +150,43 @@ def test_positions_and_assignments(rest, topic):
     rest.delete(address)
 
 
+def test_what_is_read_is_chosen_in_one_way(rest, topic):
+    """Java's consumer refuses another way until it is unsubscribed, and seeks what it reads."""
+    produce(rest, topic, 1)
+    place = {"topic": topic, "partition": 0}
+    address = make_instance(rest, topic)
+
+    def choose(path: str, **body: object) -> tuple[int, int]:
+        reply = rest.post(f"{address}/{path}", json=body)
+        return reply.status_code, reply.json()["error_code"] if reply.content else 0
+
+    refused = (409, 40903)
+    assert choose("subscription", topics=[topic], topic_pattern="b.*") == refused
+    assert choose("subscription", topic_pattern="b.*") == refused
+    assert choose("assignments", partitions=[place]) == refused
+    for path in ("positions/beginning", "positions/end"):
+        assert choose(path, partitions=[{**place, "partition": 9}]) == refused
+    assert choose("positions", offsets=[{**place, "topic": "faulty", "offset": 1}]) == refused
+    assert choose("subscription", topics=[topic]) == (204, 0)
+    assert choose("subscription", topics=[]) == (204, 0)
+    assert rest.get(f"{address}/subscription").json() == {"topics": []}
+    assert choose("assignments", partitions=[place]) == (204, 0)
+    assert choose("subscription", topics=[topic]) == refused
+    assert choose("positions", offsets=[{**place, "offset": 0}]) == (204, 0)
+    assert [each["value"] for each in read(rest, address, 1)] == [1]
+    rest.delete(address)
+
+
+def test_a_path_may_end_with_a_slash(rest, topic):
+    body = {"records": [{"value": 1, "partition": "0"}]}  # numbers may be texts
+    stored = rest.post(f"/topics/{topic}/", headers={"content-type": JSON}, json=body)
+    assert stored.json()["offsets"][0]["offset"] == 0
+    assert topic in rest.get("/topics/").json()
+    made = rest.post(f"/consumers/{topic}/", json={"name": "slash"}).json()
+    assert made["base_uri"].endswith(f"/consumers/{topic}/instances/slash")
+    assert rest.delete(f"{made['base_uri']}/").status_code == 204
+
+
 def test_a_message_in_another_format_is_named_and_kept(rest, topic):
     produce(rest, topic, 1)
     produce(rest, topic, base64.b64encode(b"{no json").decode(), media=BINARY)
@@ -190,6 +227,7 @@ def test_topics_and_partitions_are_described(rest, topic):
         ("POST /topics/t", JSON, "[" * 100_000, 422),
         ("POST /topics/t", JSON, '{"records": []}', 422),
         ("POST /topics/t", JSON, '{"records": [' + "{}," * 10_000 + "{}]}", 422),
+        ("POST /topics/t", JSON, '{"records": [{"valur": 7}]}', 422),  # not a tombstone
         ("POST /topics/t", BINARY, '{"records": [{"value": "%"}]}', 422),
         ("POST /topics/t", BINARY, '{"records": [{"value": 7}]}', 422),
         ("POST /topics/t", "application/vnd.kafka.xml.v2+json", "{}", 415),
@@ -198,6 +236,7 @@ def test_topics_and_partitions_are_described(rest, topic):
         ("POST /consumers/g", V2, '{"format": "xml"}', 422),
         ("POST /consumers/g", V2, '{"auto.offset.reset": "middle"}', 422),
         ("POST /consumers/g", V2, '{"fetch.min.bytes": "many"}', 422),
+        ("POST /consumers/g", V2, '{"fetch.min.bytes": -10}', 42204),
         ("GET /consumers/g/instances/i/records", V2, "", 40403),
         ("GET /v3/clusters/other/topics", V2, "", 404),
     ],

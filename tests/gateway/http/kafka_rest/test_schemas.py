@@ -143,6 +143,31 @@ def test_confluent_deserializers_read_what_the_proxy_produces(server, rest, regi
     assert [deserialize(kind, registry, topic, each) for each in found] == [expected] * 3
 
 
+def test_an_id_is_that_of_a_version_of_the_topic(rest, topic):
+    value = KINDS["avro"][1]
+    made = produce(rest, f"{topic}-other", "avro", value_schema=AVRO, records=[{"value": value}])
+    schema_id = made.json()["value_schema_id"]
+
+    def by_id(name: str) -> httpx.Response:
+        named = {"value_schema_id": str(schema_id), "records": [{"value": value}]}
+        return produce(rest, name, "avro", **named)
+
+    refused = by_id(topic)
+    assert (refused.status_code, refused.json()["error_code"]) == (422, 42207)
+    assert by_id(f"{topic}-other").json()["value_schema_id"] == schema_id
+
+
+def test_a_dialect_that_is_none_means_nothing(rest, topic):
+    schema = json.dumps(
+        {"$schema": "https://json.schema.org/draft/2020-12/schema", "type": "integer"}
+    )
+    records = [{"value": 1}]
+    stored = produce(rest, topic, "jsonschema", value_schema=schema, records=records)
+    assert stored.status_code == 200, stored.text
+    refused = produce(rest, topic, "jsonschema", value_schema=schema, records=[{"value": "x"}])
+    assert refused.status_code == 400
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_proxy_shows_what_confluent_serializers_write(server, rest, registry, topic, kind):
     producer = Producer({"bootstrap.servers": server.kafka})

@@ -25,8 +25,10 @@ from trilogue.gateway.http.kafka_rest.clients import CLIENT_ID
 from trilogue.gateway.http.kafka_rest.formats import BINARY, FORMATS, decode_stored, media_type
 from trilogue.gateway.http.kafka_rest.rest_errors import (
     FORMAT_MISMATCH,
+    ILLEGAL_STATE,
     INSTANCE_EXISTS,
     INSTANCE_NOT_FOUND,
+    INVALID_CONSUMER,
     INVALID_REQUEST,
     TOO_MANY,
     RestError,
@@ -51,6 +53,9 @@ BUFFERED_BYTES: Final = 1 << 20
 EXISTS_TEXT: Final = (
     "Consumer with specified consumer ID already exists in the specified consumer group."
 )
+EXCLUSIVE_TEXT: Final = "Subscription to topics, partitions and pattern are mutually exclusive"
+MIN_BYTES_MAX: Final = 10_000_000
+TOPICS, PATTERN, PARTITIONS = "topics", "pattern", "partitions"  # ways to choose what is read
 RESETS: Final = {"earliest": EARLIEST, "latest": LATEST, "none": None}
 InstanceKey = tuple[str, str, str]  # the principal, the group, the name
 
@@ -112,10 +117,35 @@ class Instance:
         self.consumer = consumer
         self.format = body.format
         self.timeout_ms = _whole(body.request_timeout_ms, "consumer.request.timeout.ms")
-        self.pattern: str | None = None
+        self.way = ""  # TOPICS, PATTERN or PARTITIONS, until it is unsubscribed
         self.uses = 0
         self.used_s = time.monotonic()
         self.lock = asyncio.Lock()  # a consumer serves one request at a time
+
+    def check_way(self, way: str) -> None:
+        """Refuse another way to choose what is read than before, as Java's consumer: RestError."""
+        if self.way not in {"", way}:
+            raise RestError(ILLEGAL_STATE, EXCLUSIVE_TEXT)
+
+    async def unsubscribe(self) -> None:
+        """Leave the group, and read nothing."""
+        options, self.way = self.consumer.options, ""
+        await self.consumer.close()
+        self.consumer = await self.client.consumer(
+            group=options.group,
+            reset_to=options.reset_to,
+            auto_commit_s=options.auto_commit_s,
+            min_bytes=options.min_bytes,
+            max_bytes=options.max_bytes,
+            max_buffered_bytes=options.max_buffered_bytes,
+        )
+
+    def seek(self, topic: str, partition: int, offset: int) -> None:
+        """Go on at an offset; RestError where the consumer does not read the partition."""
+        if (topic, partition) not in self.consumer.assignment:
+            reason = f"No current assignment for partition {topic}-{partition}"
+            raise RestError(ILLEGAL_STATE, reason)
+        self.consumer.seek((topic, partition), offset)
 
 
 class Instances:
@@ -156,6 +186,10 @@ class Instances:
             raise RestError(INVALID_REQUEST, f"the format is one of {', '.join(FORMATS)}")
         if body.auto_offset_reset not in RESETS:
             raise RestError(INVALID_REQUEST, f"auto.offset.reset is one of {', '.join(RESETS)}")
+        min_bytes = _whole(body.fetch_min_bytes, "fetch.min.bytes")
+        if min_bytes != -1 and not 1 <= min_bytes <= MIN_BYTES_MAX:
+            reason = f"fetch.min.bytes is -1, or from 1 to {MIN_BYTES_MAX}"
+            raise RestError(INVALID_CONSUMER, f"Invalid consumer configuration: {reason}")
         name = body.name or f"rest-consumer-{secrets.token_hex(8)}"
         if len(name) > NAME_MAX or "/" in name:
             raise RestError(INVALID_REQUEST, "a name has at most 255 characters, and no slash")
@@ -172,7 +206,7 @@ class Instances:
                 group=group,
                 reset_to=RESETS[body.auto_offset_reset],
                 auto_commit_s=5.0 if str(body.auto_commit_enable).lower() == "true" else None,
-                min_bytes=max(1, _whole(body.fetch_min_bytes, "fetch.min.bytes")),
+                min_bytes=max(1, min_bytes),
                 max_bytes=BUFFERED_BYTES,
                 max_buffered_bytes=BUFFERED_BYTES,
             )
@@ -238,24 +272,23 @@ class Instances:
             return {"topics": sorted(found.consumer.topics)}
 
     async def subscribe(self, request: RestRequest) -> None:
-        """Subscribe to topics, or to a pattern."""
+        """Subscribe to topics, or to a pattern; to no topic is to unsubscribe, as in Java."""
         body = request.json(SubscriptionBody)
+        if body.topics and body.topic_pattern is not None:
+            raise RestError(ILLEGAL_STATE, EXCLUSIVE_TEXT)
         async with self._use(request) as found:
+            if not body.topics and body.topic_pattern is None:
+                await found.unsubscribe()
+                return
+            way = TOPICS if body.topic_pattern is None else PATTERN
+            found.check_way(way)
             await found.consumer.subscribe(*body.topics, pattern=body.topic_pattern)
+            found.way = way
 
     async def unsubscribe(self, request: RestRequest) -> None:
         """Leave the group, and read nothing."""
         async with self._use(request) as found:
-            options = found.consumer.options
-            await found.consumer.close()
-            found.consumer = await found.client.consumer(
-                group=options.group,
-                reset_to=options.reset_to,
-                auto_commit_s=options.auto_commit_s,
-                min_bytes=options.min_bytes,
-                max_bytes=options.max_bytes,
-                max_buffered_bytes=options.max_buffered_bytes,
-            )
+            await found.unsubscribe()
 
     async def get_assignments(self, request: RestRequest) -> Any:
         """Return the partitions that an instance reads."""
@@ -267,7 +300,9 @@ class Instances:
         """Read these partitions, whatever the group does."""
         body = request.json(AssignmentBody)
         async with self._use(request) as found:
+            found.check_way(PARTITIONS)
             await found.consumer.assign((each.topic, each.partition) for each in body.partitions)
+            found.way = PARTITIONS
 
     # -- positions
 
@@ -278,7 +313,7 @@ class Instances:
             for each in body.offsets:
                 if each.offset < 0:
                     raise RestError(INVALID_REQUEST, "an offset is at least 0")
-                found.consumer.seek((each.topic, each.partition), each.offset)
+                found.seek(each.topic, each.partition, each.offset)
 
     async def seek_to_beginning(self, request: RestRequest) -> None:
         """Go on at the first messages of partitions."""
@@ -292,7 +327,7 @@ class Instances:
         body = request.json(AssignmentBody)
         async with self._use(request) as found:
             for each in body.partitions:
-                found.consumer.seek((each.topic, each.partition), where)
+                found.seek(each.topic, each.partition, where)
 
     async def get_committed(self, request: RestRequest) -> Any:
         """Return the committed offsets of partitions."""

@@ -41,9 +41,12 @@ class RestRequest:
         return principal
 
     def json(self, kind: type[T]) -> T:
-        """Return the body as JSON of this type; raises RestError 422."""
+        """Return the body as JSON of this type; raises RestError 422.
+
+        Numbers may be texts, as Confluent's proxy (Jackson) takes them.
+        """
         try:
-            return msgspec.json.decode(self.body, type=kind)
+            return msgspec.json.decode(self.body, type=kind, strict=False)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
             raise RestError(INVALID_REQUEST, f"the body cannot be read: {problem}") from problem
 

@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trilogue.client.errors import ClientError
 from trilogue.gateway.dependencies import ProtocolGateway
-from trilogue.gateway.http.escaped_paths import keep_escaped_slashes
+from trilogue.gateway.http.escaped_paths import ignore_last_slash, keep_escaped_slashes
 from trilogue.gateway.http.kafka_rest import acls, clusters, configs, groups, records, topics
 from trilogue.gateway.http.kafka_rest.clients import RestClients
 from trilogue.gateway.http.kafka_rest.consumers import Instances
@@ -71,7 +71,7 @@ def build_kafka_rest_app(clients: NodeClients, gateway: ProtocolGateway) -> ASGI
     app = Starlette(
         routes=[Mount(ROOT, routes=routes)], exception_handlers={HTTPException: nothing_here}
     )
-    return keep_escaped_slashes(app)
+    return ignore_last_slash(keep_escaped_slashes(app), ROOT)
 
 
 def _endpoint(

@@ -22,6 +22,7 @@ NAMES: Final[Mapping[str, str]] = {language: name for name, language in FORMATS.
 HEADER: Final = struct.Struct(">BI")  # 0, and the id of the schema
 DEPTH_MAX: Final = 64  # of messages inside of messages, in the indexes of Protobuf
 VARINT_BYTES: Final = 5
+DIALECTS: Final = "json-schema.org/"  # in the `$schema` of each dialect
 EMPTY_TYPES: Final = frozenset({"null"})
 
 
@@ -161,7 +162,10 @@ class JsonSchemaCodec:
     def __init__(self, definition: bytes) -> None:
         import jsonschema_rs
 
-        self._validator = jsonschema_rs.validator_for(json.loads(definition), offline=True)
+        schema = json.loads(definition)
+        if isinstance(schema, dict) and DIALECTS not in str(schema.get("$schema", DIALECTS)):
+            del schema["$schema"]  # a word that no dialect has means nothing to Confluent's, too
+        self._validator = jsonschema_rs.validator_for(schema, offline=True)
 
     def encode(self, value: Any) -> bytes:
         """Return the JSON of a value that fits the schema."""

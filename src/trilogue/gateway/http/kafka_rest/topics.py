@@ -31,8 +31,8 @@ RECORDS_MAX: Final = 10_000  # of one request
 FAILED, FAILED_FOR_NOW = 1, 2
 
 
-class ProducedRecord(msgspec.Struct):
-    """A message of a request."""
+class ProducedRecord(msgspec.Struct, forbid_unknown_fields=True):
+    """A message of a request; with a misspelled field it would be stored without its value."""
 
     key: Any = None
     value: Any = None
@@ -195,14 +195,14 @@ async def _find_schemas(
         text: str | None, schema_id: int | None, *, is_key: bool
     ) -> RegisteredSchema | None:
         lookup = request.schemas
+        subject = lookup.find_subject(TOPIC_NAME, request.params["topic"], None, is_key=is_key)
         if schema_id is not None:
             found = await lookup.find_by_id(schema_id)
             if found.language != FORMATS[embedded]:
                 raise RestError(INVALID_SCHEMA, f"Invalid schema: {schema_id} is {found.language}")
-            return found
+            return await lookup.find_in_subject(found, subject)
         if text is None:
             return None
-        subject = lookup.find_subject(TOPIC_NAME, request.params["topic"], None, is_key=is_key)
         return await lookup.register(subject, FORMATS[embedded], text)
 
     return (

@@ -24,7 +24,7 @@ from trilogue.broker.access.authorizer import CLUSTER, Resource, ResourceKind
 from trilogue.broker.errors import BrokerError
 from trilogue.broker.schemas.subjects import find_resource
 from trilogue.gateway.dependencies import ProtocolGateway
-from trilogue.gateway.http.escaped_paths import keep_escaped_slashes
+from trilogue.gateway.http.escaped_paths import ignore_last_slash, keep_escaped_slashes
 from trilogue.gateway.http.registry import config, schemas, subjects
 from trilogue.gateway.http.registry.registry_request import (
     INVALID_SCHEMA,
@@ -72,7 +72,7 @@ def build_registry_app(gateway: ProtocolGateway) -> ASGIApp:
     app = Starlette(
         routes=[Mount(ROOT, routes=routes)], exception_handlers={HTTPException: nothing_here}
     )
-    return keep_escaped_slashes(app)
+    return ignore_last_slash(keep_escaped_slashes(app), ROOT)
 
 
 def _endpoint(
