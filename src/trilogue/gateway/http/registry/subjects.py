@@ -113,7 +113,7 @@ async def _find_same(
     request: RegistryRequest, wanted: SchemaSource, versions: list[SubjectVersion]
 ) -> SubjectVersion | None:
     """Return the version with a source, or else the newest that is it but for its references."""
-    with_references = []
+    with_references: list[SubjectVersion] = []
     for each in versions:
         source = request.broker.subjects.source(each)
         if source == wanted:
