@@ -22,6 +22,9 @@ from tests.conformance.clients.base import Deadline, Record
 from tests.conformance.clients.confluent import Confluent
 from tests.conformance.clients.kafka_programs import JAVA_4
 from tests.conformance.clients.kafka_shares import ShareMember, Shares
+from tests.conformance.clients.pulsar import ClientError, Connection, In, Out, connect
+from tests.conformance.clients.pulsar_libraries import PulsarJava
+from tests.conformance.pulsar.pulsar_admin import Admin
 from tests.crash.kafka.group_load import GroupMember, PacedLoad, Watch, missing, settle
 from tests.crash.kafka.test_groups_kill import classic, shared_out
 from tests.crash.ledger import Ledger
@@ -131,6 +134,7 @@ def test_groups_of_both_kinds_go_on(
     """Classic members and those of KIP-848, of librdkafka, aiokafka and Java."""
     JAVA_4.require()
     address, topic = addresses(nodes), "t"
+    JAVA_4.request("create", address, topic="first", partitions=1)  # its program takes a while
     ledger = Ledger(chance.randbytes(8))
     create_topic(address, topic, 4)
     load = PacedLoad(address, topic, 4, ledger, number=1, seed=chance.randrange(10**6))
@@ -212,7 +216,8 @@ def test_share_consumers_go_on(
     expected: set[str] = set()
 
     def advance() -> None:
-        values = [f"v{next(rounds)}-{each}" for each in range(120)]
+        number = next(rounds)
+        values = [f"v{number}-{each}" for each in range(120)]
         expected.update(values)
         writer.write(address, topic, [Record(each.encode(), each.encode()) for each in values])
         deadline = Deadline("all records are accepted", WAIT_S)
@@ -228,4 +233,88 @@ def test_share_consumers_go_on(
     report(errors)
     assert accepted.keys() == expected
     assert {value: count for value, count in accepted.items() if count > 1} == {}
+    stop(nodes)
+
+
+class PulsarPipe(Part):
+    """Java: each transaction writes what a consumer of Key_Shared got, and acks it."""
+
+    def __init__(self, connection: Connection, source: str, target: str) -> None:
+        super().__init__()
+        self.connection = connection
+        self.consumer = connection.consumer(
+            source, "pipe", type="key_shared", earliest=True, queue=20, batch_index=True
+        )
+        self.producer = connection.producer(target, send_timeout_ms=0)
+        self.errors: Counter[str] = Counter()
+
+    def run(self) -> None:
+        while not self.stopping.is_set():
+            if reads := self.consumer.receive_up_to(10):
+                self.pass_on(reads)
+
+    def pass_on(self, reads: list[In]) -> None:
+        transaction = None
+        try:
+            transaction = self.connection.begin()
+            outs = [Out(each.value, key=each.key) for each in reads]
+            self.producer.send(*outs, transaction=transaction)
+            self.consumer.ack(*reads, transaction=transaction)
+            transaction.commit()
+        except ClientError as error:
+            self.errors[str(error)[:100]] += 1
+            with contextlib.suppress(ClientError):
+                if transaction is not None:
+                    transaction.abort()
+            self.consumer.nack(*reads)
+
+
+class PulsarFollower(Part):
+    """A reader of Java's client: what is committed, as it comes."""
+
+    def __init__(self, connection: Connection, topic: str) -> None:
+        super().__init__()
+        self.reader = connection.reader(topic)
+        self.seen: Counter[bytes] = Counter()
+
+    def run(self) -> None:
+        while not self.stopping.is_set():
+            self.seen.update(each.value or b"" for each in self.reader.receive_up_to(100))
+
+
+def test_pulsars_transactions_and_keys_go_on(
+    cluster: SharedCluster, nodes: list[Server], report: Report
+):
+    """Two consumers of Key_Shared pass on all messages, each once; a reader follows."""
+    url = f"pulsar://{addresses(nodes, 'pulsar')}"
+    admin = Admin(nodes[0].http)
+    admin.deduplicate("public/default", on=True)
+    for topic in ("source", "target"):
+        admin.make_partitioned(topic, PARTITIONS)
+    library = PulsarJava()
+    try:
+        connection = connect(library, url, transactions=True)
+        pipes = [PulsarPipe(connection, "source", "target") for _ in range(2)]
+        follower = PulsarFollower(connection, "target")
+        writer, rounds = connection.producer("source", send_timeout_ms=0), iter(range(100))
+        expected: set[bytes] = set()
+
+        def advance() -> None:
+            number = next(rounds)
+            outs = [Out(b"%d-%d" % (number, n), key=f"key-{n % 20}") for n in range(100)]
+            writer.send(*outs)
+            expected.update(each.value or b"" for each in outs)
+            deadline = Deadline("all messages are passed on", WAIT_S)
+            while not expected <= follower.seen.keys():
+                errors = [dict(each.errors) for each in pipes]
+                deadline.check((sorted(expected - follower.seen.keys())[:5], errors))
+                threading.Event().wait(0.05)
+
+        with running(list[threading.Thread]([*pipes, follower])):
+            advance()
+            took = interrupt(cluster, nodes, advance)
+    finally:
+        library.stop()
+    report(f"{len(expected)} messages: {took}; {[dict(each.errors) for each in pipes]}")
+    assert follower.seen == Counter(expected)
     stop(nodes)
