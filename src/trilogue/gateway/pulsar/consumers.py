@@ -52,6 +52,7 @@ from trilogue.gateway.pulsar.subscriptions import (
     TYPE_NAMES,
     ConnectedSubscriptions,
 )
+from trilogue.gateway.steps import next_step
 from trilogue.log.errors import SegmentMissing
 from trilogue.wire.pulsar.errors import ServerError
 from trilogue.wire.pulsar.message_codec import read_flow
@@ -309,9 +310,11 @@ async def _find_or_create_cursor(
     _check_one_more(connection, partition)
     mark = await _find_start(connection, command, partition)
     properties = {each.key: each.value for each in command.subscription_properties}
-    return await connection.gateway.wait_for(
+    created = await connection.gateway.wait_for(
         subscriptions.create(partition_id, command.subscription, mark, properties)
     )
+    await next_step()  # one commit may end the wait of twenty thousand SUBSCRIBEs
+    return created
 
 
 async def _find_start(
