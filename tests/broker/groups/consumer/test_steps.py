@@ -7,6 +7,7 @@ import pytest
 from tests.broker.fakes import FakeTimers
 from trilogue.broker.groups.consumer.steps import (
     PAUSE_S,
+    REST_S_A_STEP,
     STEPS_AT_A_TIME,
     STEPS_AT_ONCE,
     StepScheduler,
@@ -39,6 +40,22 @@ def test_small_work_is_done_at_once():
 
     assert taken.start("a", STEPS_AT_ONCE - 1).ended
     assert taken.ended == [("a", STEPS_AT_ONCE - 1)]
+    assert not taken.turns
+
+
+def test_work_that_follows_larger_work_waits_for_a_turn_unless_it_is_small():
+    taken = Taken()
+    assert taken.start("a", 5).ended
+
+    assert taken.start("small", 0).ended
+    assert not taken.start("b", 5).ended
+    assert taken.steps == ["a"] * 5 + ["b"]
+    taken.timers.advance(PAUSE_S)
+    assert taken.ended == [("a", 5), ("small", 0), ("b", 5)]
+
+    taken.timers.advance(5 * REST_S_A_STEP)
+    assert taken.start("c", 5).ended
+    taken.timers.advance(5 * REST_S_A_STEP)
     assert (len(taken.turns), taken.timers.pending) == (0, 0)
 
 

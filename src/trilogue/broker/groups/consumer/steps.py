@@ -4,7 +4,8 @@ Looking through all topics, or making a target for a thousand members, takes lon
 serves others may stand still. Such work is a generator that yields after about `STEP` names,
 members or partitions, which is a millisecond or so. `StepScheduler` runs the first steps at once:
 small groups never notice. What is left then waits with the work of other groups, and each turn runs
-some steps of the first in the queue, which goes to its end.
+some steps of the first in the queue, which goes to its end. After larger work the next one takes a
+single step at once for a while: many groups in turn would use the whole loop.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ STEP = 1_000
 STEPS_AT_ONCE = 10  # when no other work waits; else one
 STEPS_AT_A_TIME = 5
 PAUSE_S = 0.01  # between two turns, which take 5 ms or so
+REST_S_A_STEP = 0.01  # in which no other work takes many steps at once
 
 
 class SteppedTask:
@@ -27,7 +29,7 @@ class SteppedTask:
     def __init__(self, steps: Steps[None], then: Callable[[int], None]) -> None:
         self._steps = steps
         self._then = then
-        self._taken = 0
+        self.taken = 0
         self.ended = False
 
     def run_steps(self, steps_max: int) -> None:
@@ -37,12 +39,12 @@ class SteppedTask:
                 next(self._steps)
             except StopIteration:
                 self.ended = True
-                self._then(self._taken)
+                self._then(self.taken)
                 return
             except BaseException:
                 self.ended = True  # a mistake, which must not keep its group waiting for ever
                 raise
-            self._taken += 1
+            self.taken += 1
 
     def stop(self) -> None:
         """Take no more steps; `then` is not called."""
@@ -57,6 +59,7 @@ class StepScheduler:
         self._timers = timers
         self._queue: deque[SteppedTask] = deque()
         self._awaited = False  # whether a turn is to come
+        self._is_resting = False  # there was larger work a moment ago
         self.at_once = STEPS_AT_ONCE
 
     def __len__(self) -> int:
@@ -66,11 +69,17 @@ class StepScheduler:
     def start(self, steps: Steps[None], then: Callable[[int], None]) -> SteppedTask:
         """Begin with some work; it may have ended when this returns."""
         work = SteppedTask(steps, then)
-        work.run_steps(1 if self._queue else self.at_once)
+        work.run_steps(1 if self._queue or self._is_resting else self.at_once)
         if not work.ended:
             self._queue.append(work)
             self._wait()
+        elif work.taken > 1 and not self._is_resting:
+            self._is_resting = True
+            self._timers.call_later(REST_S_A_STEP * work.taken, self._end_rest)
         return work
+
+    def _end_rest(self) -> None:
+        self._is_resting = False
 
     def _wait(self) -> None:
         if not self._awaited:
