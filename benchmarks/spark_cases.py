@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
 
 BUILD = Path(__file__).resolve().parent.parent / "build" / "bench-spark"
 OURS, THEIRS = "trilogue", "kafka"
-TOPIC, JSON_TOPIC, WRITTEN_TOPIC = "bench", "bench-json", "bench-written"
+TOPIC, JSON_TOPIC, AVRO_TOPIC = "bench", "bench-json", "bench-avro"
+WRITTEN_TOPIC = "bench-written"
 PARTITIONS, VALUE, KEY = 4, 100, 8
 ALL = "key,value,topic,partition,offset,timestamp,timestampType"
 TYPES = dict(
@@ -26,6 +28,18 @@ TYPES = dict(
     )
 )
 JSON_DDL = "id BIGINT, name STRING, price DOUBLE, good BOOLEAN"
+AVRO_SCHEMA = json.dumps(
+    {
+        "type": "record",
+        "name": "Item",
+        "fields": [
+            {"name": "id", "type": "long"},
+            {"name": "name", "type": "string"},
+            {"name": "price", "type": "double"},
+            {"name": "good", "type": "boolean"},
+        ],
+    }
+)
 SYNTHETIC_BATCH = 10_000
 
 Case = Callable[[], None]
@@ -79,17 +93,24 @@ def stream(spark: SparkSession, kind: str, servers: str, rows: int, columns: str
     return run
 
 
-def typed_json(spark: SparkSession, kind: str, servers: str, rows: int) -> Case:
-    """Sums over two of four fields: ours by `payload=json`, theirs by from_json."""
+def typed(spark: SparkSession, form: str, kind: str, servers: str, rows: int) -> Case:
+    """Sums over fields: ours by `payload=json` or `avro`, theirs by from_json or from_avro."""
     from pyspark.sql import functions as f
+    from pyspark.sql.avro.functions import from_avro
+
+    is_json = form == "JSON"
+    topic, schema = (JSON_TOPIC, JSON_DDL) if is_json else (AVRO_TOPIC, AVRO_SCHEMA)
 
     def run() -> None:
         if kind == OURS:
-            options = {"payload": "json", "payloadSchema": JSON_DDL, "columns": "value"}
-            frame = read(spark, OURS, servers, JSON_TOPIC, **options)
+            options = {"payload": form.lower(), "payloadSchema": schema, "columns": "value"}
+            frame = read(spark, OURS, servers, topic, **options)
         else:
-            parsed = f.from_json(f.col("value").cast("string"), JSON_DDL).alias("value")
-            frame = read(spark, THEIRS, servers, JSON_TOPIC).select(parsed)
+            value = f.col("value")
+            parsed = (
+                f.from_json(value.cast("string"), schema) if is_json else from_avro(value, schema)
+            )
+            frame = read(spark, THEIRS, servers, topic).select(parsed.alias("value"))
         found = frame.agg(
             f.count("value.id").alias("rows"), f.sum("value.price").alias("price"),
             f.sum(f.length("value.name")).alias("length"), f.count_if("value.good").alias("good"),

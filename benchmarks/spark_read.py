@@ -3,11 +3,12 @@
     python -m benchmarks.spark_read [--rounds 3] [--rows 2000000] [--no-save]
 
 Two million rows of 100 B and a key of 8 B lie in four partitions, uncompressed, in batches of about
-a thousand; as many JSON messages lie in a second topic. First the fetch and the decoder read all of
-them alone, in this process. Then Spark does, with two tasks at a time: a batch query by our source,
-by spark-sql-kafka 4.2.0 (where `tools/get-jars.sh spark-kafka-4.2.0` has put it) from the same
-server, by a source of ready Arrow batches without a broker, and from the segments of the data
-directory; the same as a stream into nothing; sums over fields of JSON; a range written to a topic.
+a thousand; as many messages in JSON and in Avro lie in two other topics. First the fetch and the
+decoder read all of them alone, in this process. Then Spark does, with two tasks at a time: a batch
+query by our source, by spark-sql-kafka 4.2.0 (where `tools/get-jars.sh spark-kafka-4.2.0` has put
+it) from the same server, by a source of ready Arrow batches without a broker, and from the segments
+of the data directory; the same as a stream into nothing; sums over fields of JSON and of Avro
+(theirs with from_json and from_avro); a range written to a topic.
 
 `CPU ns/row` is the time of the Java process and its Python workers (in the first case of this
 process); `server ns/row` is what the broker spent. The ratios at the end are of both together. Wall
@@ -20,6 +21,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import datetime as dt
+import io
 import json
 import shutil
 import statistics
@@ -28,6 +30,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import fastavro
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyspark
@@ -38,6 +41,8 @@ from benchmarks import spark_cases as cases
 from benchmarks.measure import cpu_seconds, machine
 from benchmarks.spark_cases import (
     ALL,
+    AVRO_SCHEMA,
+    AVRO_TOPIC,
     BUILD,
     JSON_TOPIC,
     KEY,
@@ -76,6 +81,7 @@ GATES = (
     ("batch, value column", "batch, value column, synthetic", 1.4),
     ("batch, 7 columns", "batch, 7 columns, synthetic", 1.4),
     ("typed JSON", "typed JSON, spark-sql-kafka", 0.35),
+    ("typed Avro", "typed Avro, spark-sql-kafka", 0.35),
     ("batch, value column, segments", "batch, value column", 1.0),
     ("batch, 7 columns, segments", "batch, 7 columns", 1.0),
     ("write", "write, spark-sql-kafka", 0.5),
@@ -90,17 +96,19 @@ async def load(address: str, rows: int) -> None:
     """Fill the topics through our own client, by ready-made batches."""
     cluster = KafkaCluster(address)
     admin = Admin(cluster)
-    for topic in (TOPIC, JSON_TOPIC, cases.WRITTEN_TOPIC):
+    for topic in (TOPIC, JSON_TOPIC, AVRO_TOPIC, cases.WRITTEN_TOPIC):
         await admin.create_topic(topic, PARTITIONS, {"retention.ms": "-1"})
     producer = BatchWriter(cluster)
     keys = [b"%0*d" % (KEY, one) for one in range(CHUNK)]
     values = [b"%0*d" % (VALUE, one) for one in range(CHUNK)]
-    objects = [
-        json.dumps({"id": one, "name": f"{one:040}", "price": 0.5, "good": one % 2 == 0}).encode()
+    items = [
+        {"id": one, "name": f"{one:040}", "price": 0.5, "good": one % 2 == 0}
         for one in range(CHUNK)
     ]
+    in_json = [json.dumps(each).encode() for each in items]
+    in_avro = [encode_avro(each) for each in items]
     size = ROWS_PER_BATCH * (VALUE + KEY + 12)
-    for topic, messages in ((TOPIC, values), (JSON_TOPIC, objects)):
+    for topic, messages in ((TOPIC, values), (JSON_TOPIC, in_json), (AVRO_TOPIC, in_avro)):
         chunk = pa.RecordBatch.from_pydict(
             {"key": pa.array(keys, pa.binary()), "value": pa.array(messages, pa.binary())}
         )
@@ -113,6 +121,13 @@ async def load(address: str, rows: int) -> None:
 
         await asyncio.gather(*(fill(number) for number in range(PARTITIONS)))
     await cluster.close()
+
+
+def encode_avro(item: dict[str, object]) -> bytes:
+    """Return a message in Avro, without a header."""
+    file = io.BytesIO()
+    fastavro.schemaless_writer(file, fastavro.parse_schema(json.loads(AVRO_SCHEMA)), item)
+    return file.getvalue()
 
 
 def wait_sealed(data: Path, rows: int) -> None:
@@ -190,8 +205,11 @@ def spark_cases(spark: SparkSession, server: Server, rows: int) -> Iterator[tupl
         for kind, suffix in kinds.items():
             case = cases.stream(spark, kind, server.kafka, rows, columns)
             yield f"stream, {name}{suffix}", case
-    for kind, suffix in kinds.items():
-        yield f"typed JSON{suffix}", cases.typed_json(spark, kind, server.kafka, rows)
+    for form in ("JSON", "Avro"):
+        for kind, suffix in kinds.items():
+            if form == "Avro" and kind == THEIRS and not any(CONNECTOR.glob("spark-avro*")):
+                continue  # an older set of jars
+            yield f"typed {form}{suffix}", cases.typed(spark, form, kind, server.kafka, rows)
     for kind, suffix in kinds.items():
         yield f"write{suffix}", cases.write(spark, kind, server.kafka, rows)
 

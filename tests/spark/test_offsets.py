@@ -7,7 +7,17 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from trilogue.spark.errors import OptionError
-from trilogue.spark.offsets import Range, admit, align, from_json, ranges, to_json, wanted
+from trilogue.spark.offsets import (
+    Range,
+    admit,
+    align,
+    from_json,
+    keep_positions,
+    ranges,
+    to_json,
+    wanted,
+)
+from trilogue.spark.protocols.positions import join_position
 
 partitions = st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 3))
 offset_maps = st.dictionaries(partitions, st.integers(0, 1000), min_size=1)
@@ -108,3 +118,10 @@ def test_limits_are_at_whole_steps_of_a_log_that_counts_in_them(start, latest, r
     begin, end = {("t", 0): start}, {("t", 0): latest}
 
     assert align(begin, end, admit(begin, end, rows), 28) == {("t", 0): expected}
+
+
+def test_a_partition_without_a_message_keeps_the_position_in_its_ledger():
+    read = {("a", 0): join_position(7, 3), ("b", 0): join_position(7, 3), ("c", 0): 9}
+    latest = {("a", 0): 0, ("b", 0): join_position(8, 1), ("c", 0): 0, ("new", 0): 0}
+
+    assert keep_positions(read, latest) == {**latest, ("a", 0): join_position(7, 3)}

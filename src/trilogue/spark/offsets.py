@@ -13,7 +13,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from trilogue.spark.errors import OptionError
-from trilogue.spark.protocols.positions import format_position, is_countable, parse_position
+from trilogue.spark.protocols.positions import (
+    format_position,
+    is_countable,
+    is_in_ledger,
+    parse_position,
+)
 from trilogue.spark.read_options import Bounds
 
 Partition = tuple[str, int]
@@ -127,6 +132,17 @@ class CountedOffsets:
     def admit(self, begin: Offsets, latest: Offsets, rows: int) -> Offsets:
         """Return where a micro-batch of up to `rows` offsets ends."""
         return admit(begin, latest, rows)
+
+
+def keep_positions(begin: Offsets, latest: Offsets) -> Offsets:
+    """Return the ends; of a Pulsar partition without a message the position that was read up to.
+
+    A broker removes ledgers that nothing needs, the last one, too, and has no end to report then.
+    """
+    return {
+        key: begin[key] if end == 0 and is_in_ledger(begin.get(key, 0)) else end
+        for key, end in latest.items()
+    }
 
 
 def align(start: Offsets, latest: Offsets, admitted: Offsets, step: int) -> Offsets:

@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import (
 from trilogue.client.errors import ConnectionLost
 from trilogue.client.kafka.model import EARLIEST, LATEST
 from trilogue.spark.errors import DataLost, explained_errors
-from trilogue.spark.offsets import Ids, Offsets, Partition, from_json, to_json
+from trilogue.spark.offsets import Ids, Offsets, Partition, from_json, keep_positions, to_json
 from trilogue.spark.payload.payload import Payload
 from trilogue.spark.plan import starting
 from trilogue.spark.read_options import ReadOptions
@@ -69,6 +69,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return the end of the next micro-batch; `start` if there is not enough for one yet."""
         latest, ids = self._now() if self._until is None else self._until
+        latest = keep_positions(from_json(start)[0], latest)
         begin = self._continued(start, latest, ids)
         latest = begin | latest  # a partition that went away keeps its position
         at = self._at()

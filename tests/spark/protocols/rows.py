@@ -45,6 +45,17 @@ def make_stream(**options: object) -> StreamReader:
     return StreamReader(ReadOptions.parse({key: str(one) for key, one in options.items()}))
 
 
+def read_by_limit(options: dict[str, object]) -> list[list[bytes]]:
+    """Values of the micro-batches until there are no more."""
+    stream = make_stream(**options, startingOffsets="earliest")
+    at, found = stream.initialOffset(), []
+    while (end := stream.latestOffset(at, stream.getDefaultReadLimit())) != at:
+        rows = read_partitions(stream, stream.partitions(at, end))
+        found.append([row["value"] for row in rows])
+        at = end
+    return found
+
+
 def read_partitions(reader: BatchReader | StreamReader, partitions: Any) -> list[Row]:
     rows = [row for each in partitions for batch in reader.read(each) for row in batch.to_pylist()]
     return sorted(rows, key=lambda row: (row["topic"], row["partition"], row.get("offset") or 0))

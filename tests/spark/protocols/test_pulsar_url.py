@@ -16,6 +16,7 @@ from tests.spark.protocols.rows import (
     assert_each_message_once_where_chunks_are_cut,
     make_stream,
     read_batch,
+    read_by_limit,
     read_next,
     read_partitions,
     read_ranges,
@@ -93,17 +94,6 @@ def test_a_new_stream_begins_at_the_end(server):
     rows, _ = read_next(stream, start)
 
     assert [row["value"] for row in rows] == [b"v5"]
-
-
-def read_by_limit(options: dict[str, object]) -> list[list[bytes]]:
-    """Values of the micro-batches until there are no more."""
-    stream = make_stream(**options, startingOffsets="earliest")
-    at, found = stream.initialOffset(), []
-    while (end := stream.latestOffset(at, stream.getDefaultReadLimit())) != at:
-        rows = read_partitions(stream, stream.partitions(at, end))
-        found.append([row["value"] for row in rows])
-        at = end
-    return found
 
 
 def produce_single(server: Server, topic: str, rows: list[dict[str, object]]) -> None:

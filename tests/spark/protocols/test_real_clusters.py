@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import urllib.request
 from collections.abc import Callable, Iterator
 
 import pulsar
@@ -14,6 +15,7 @@ from tests.spark.protocols.rows import (
     assert_each_message_once_where_chunks_are_cut,
     make_stream,
     read_batch,
+    read_by_limit,
     read_partitions,
 )
 from tests.spark.rooms import BEGAN_MS
@@ -31,12 +33,17 @@ CHUNKED = bytes(range(256)) * (7 << 12)
 
 
 @pytest.fixture(scope="module")
-def real_pulsar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def pulsar_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealPulsar]:
     require_pulsar_jars()
     server = RealPulsar(tmp_path_factory.mktemp("pulsar"))
     server.start()
-    yield f"pulsar://{server.address}"
+    yield server
     server.kill9()
+
+
+@pytest.fixture(scope="module")
+def real_pulsar(pulsar_server: RealPulsar) -> str:
+    return f"pulsar://{pulsar_server.address}"
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +121,60 @@ def test_messages_of_a_pulsar_in_chunks_and_compressed_are_read(real_pulsar):
     assert_each_message_once_where_chunks_are_cut(stream, "chunks", [b"first", CHUNKED, b"last"])
     values = [b"v%d" % one for one in range(10)]
     assert sorted(row["value"] for row in of_codecs) == sorted(values * 4)
+
+
+def subscribe(url: str, topic: str) -> None:
+    client = pulsar.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    client.subscribe(topic, "keeps", initial_position=pulsar.InitialPosition.Earliest)
+    client.close()
+
+
+def begin_ledger(server: RealPulsar, topic: str) -> None:
+    """Unload a topic: its next message is in a ledger of its own."""
+    url = f"{server.http}/admin/v2/persistent/public/default/{topic}/unload"
+    with urllib.request.urlopen(urllib.request.Request(url, method="PUT"), timeout=60):
+        pass
+
+
+def test_limits_count_entries_of_a_pulsar_over_ledgers(pulsar_server, real_pulsar):
+    """40 entries in each of three ledgers, and none behind the last of them."""
+    topic = "ledgers"
+    subscribe(real_pulsar, topic)  # else the broker removes each ledger that has its end
+    for first in range(0, 120, 40):
+        write_pulsar(real_pulsar, topic, range(first, first + 40), batching_enabled=False)
+        begin_ledger(pulsar_server, topic)
+    options = {"url": real_pulsar, "subscribe": topic}
+
+    by_rows = read_by_limit({**options, "maxOffsetsPerTrigger": 15})
+    by_bytes = read_by_limit(
+        {**options, "maxBytesPerTrigger": 1_000, "admin.url": pulsar_server.http}
+    )
+    tasks = [
+        row["value"]
+        for row in read_batch(**options, minPartitions=4, columns="topic,partition,value")
+    ]
+
+    for found in (by_rows, by_bytes):
+        assert [value for part in found for value in part] == [b"v%d" % one for one in range(120)]
+        assert len(found) > 3
+    assert sorted(tasks) == sorted(b"v%d" % one for one in range(120))
+    assert max(map(len, by_rows)) == 15
+    assert [len(part) for part in by_rows] == [15, 15, 10] * 3
+
+
+def test_a_subscription_of_a_pulsar_has_the_position_of_a_query(real_pulsar):
+    write_pulsar(real_pulsar, "shown", range(12), batching_enabled=False)
+    stream = make_stream(
+        url=real_pulsar, subscribe="shown", startingOffsets="earliest",
+        predefinedSubscription="lag", maxOffsetsPerTrigger=8,
+    )  # fmt: skip
+    stream.commit(stream.latestOffset(stream.initialOffset(), stream.getDefaultReadLimit()))
+
+    client = pulsar.Client(real_pulsar, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    found = client.subscribe("shown", "lag").receive(60_000).data()
+    client.close()
+
+    assert found == b"v8"
 
 
 def test_micro_batches_of_a_tubemq_have_each_message_once(real_tubemq):

@@ -23,6 +23,11 @@ def split_position(position: int) -> tuple[int, int]:
     return position >> LEDGER_SHIFT, position & _ENTRY_MASK
 
 
+def is_in_ledger(position: int) -> bool:
+    """Whether a number is a position of Pulsar: ledgers are numbered from 1 on."""
+    return position >> LEDGER_SHIFT > 0
+
+
 def is_countable(start: int, end: int) -> bool:
     """Whether two positions are in one ledger (or are offsets): their difference is a count."""
     return start >> LEDGER_SHIFT == end >> LEDGER_SHIFT
