@@ -103,6 +103,16 @@ async def test_a_client_finds_the_coordinator_without_a_topic():
 
 
 @on_loop
+async def test_a_refused_begin_names_its_coordinator():
+    """Java's client has one state for each coordinator, and finds it by this number."""
+    async with Rig() as rig:
+        peer = await rig.connected()
+        found = await peer.request("newTxn", "newTxnResponse", txn_ttl_seconds=60_000, tc_id=5)
+        assert found.error == ServerError.TransactionCoordinatorNotFound
+        assert found.txnid_most_bits == 5
+
+
+@on_loop
 async def test_consumers_receive_committed_messages_in_offset_order():
     async with Rig() as rig, a_producer(rig) as peer:
         reader = await rig.connected()

@@ -16,7 +16,7 @@ partitions and subscriptions do not: a message adds its partition too, and an ac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 
 from trilogue.broker.access.authorizer import Operation, Resource, ResourceKind
@@ -62,7 +62,7 @@ def handle_connect_coordinator(
     try:
         connection.gateway.broker.pulsar_transactions.check_coordinator(command.tc_id)
     except NotCoordinator as problem:
-        _send_error(connection, answer, request_id, problem)
+        _send_error(connection, answer, request_id, problem, {})
         return
     connection.send_command(answer, request_id=request_id)
 
@@ -72,13 +72,14 @@ def handle_new_txn(
 ) -> None:
     """Begin a transaction. `txn_ttl_seconds` has milliseconds, as all clients send them."""
     answer, request_id = "newTxnResponse", command.request_id
+    ids = {"txnid_most_bits": command.tc_id}  # clients find the state of a coordinator by it
     try:
         _check_begin(connection)
         promise = connection.gateway.broker.pulsar_transactions.begin(
             command.tc_id, command.txn_ttl_seconds, str(connection.access.principal)
         )
     except EXPECTED as problem:
-        _send_error(connection, answer, request_id, problem)
+        _send_error(connection, answer, request_id, problem, ids)
         return
 
     _answer_later(
@@ -86,7 +87,8 @@ def handle_new_txn(
         promise,
         answer,
         request_id,
-        lambda begun: {"txnid_least_bits": begun.least, "txnid_most_bits": begun.most},
+        ids,
+        fields=lambda begun: {"txnid_least_bits": begun.least, "txnid_most_bits": begun.most},
     )
 
 
@@ -141,7 +143,7 @@ async def _end_in_turn(connection: PulsarConnection, command: CommandEndTxn) -> 
 
 
 def _end(connection: PulsarConnection, command: CommandEndTxn) -> None:
-    answer, request_id = "endTxnResponse", command.request_id
+    answer, request_id, ids = "endTxnResponse", command.request_id, _ids_of(command)
     try:
         txn_id = _find_coordinated(connection, command)
         if txn_id in connection.ended_transactions:
@@ -150,18 +152,14 @@ def _end(connection: PulsarConnection, command: CommandEndTxn) -> None:
             txn_id, commit=command.txn_action == TxnAction.COMMIT
         )
     except EXPECTED as problem:
-        _send_error(connection, answer, request_id, problem, command)
+        _send_error(connection, answer, request_id, problem, ids)
         return
-    ids = {
-        "txnid_least_bits": command.txnid_least_bits,
-        "txnid_most_bits": command.txnid_most_bits,
-    }
 
     def end(_: ProducerIdentity) -> dict[str, int]:
         connection.ended_transactions.append(txn_id)
         return ids
 
-    _answer_later(connection, promise, answer, request_id, end)
+    _answer_later(connection, promise, answer, request_id, ids, fields=end)
 
 
 def _add_parts(
@@ -177,14 +175,9 @@ def _add_parts(
             raise NotAllowed(f"a request adds up to {PARTS_MAX} partitions or subscriptions")
         add(_find_coordinated(connection, command))
     except EXPECTED as problem:
-        _send_error(connection, answer, command.request_id, problem, command)
+        _send_error(connection, answer, command.request_id, problem, _ids_of(command))
         return
-    connection.send_command(
-        answer,
-        request_id=command.request_id,
-        txnid_least_bits=command.txnid_least_bits,
-        txnid_most_bits=command.txnid_most_bits,
-    )
+    connection.send_command(answer, request_id=command.request_id, **_ids_of(command))
 
 
 def _find_coordinated(connection: PulsarConnection, command: TransactionRequest) -> TxnId:
@@ -254,18 +247,27 @@ def _find_partition_ids(
     return [find_partition_id(cluster, name) for name in names]
 
 
+def _ids_of(command: TransactionRequest) -> dict[str, int]:
+    return {
+        "txnid_least_bits": command.txnid_least_bits,
+        "txnid_most_bits": command.txnid_most_bits,
+    }
+
+
 def _answer_later(
     connection: PulsarConnection,
     promise: Promise[T],
     answer: str,
     request_id: int,
+    ids: Mapping[str, int],
+    *,
     fields: Callable[[T], dict[str, int]],
 ) -> None:
-    """Send the answer, with its TxnID, or the error when the promise is settled."""
+    """Send the answer, with its TxnID, or the error with `ids` when the promise is settled."""
 
     def respond() -> None:
         if promise.error is not None:
-            _send_error(connection, answer, request_id, promise.error)
+            _send_error(connection, answer, request_id, promise.error, ids)
         else:
             connection.send_command(answer, request_id=request_id, **fields(promise.result()))
 
@@ -281,12 +283,8 @@ def _send_error(
     answer: str,
     request_id: int,
     problem: BaseException,
-    command: TransactionRequest | None = None,
+    ids: Mapping[str, int],
 ) -> None:
-    ids = {}
-    if command is not None:
-        ids["txnid_least_bits"] = command.txnid_least_bits
-        ids["txnid_most_bits"] = command.txnid_most_bits
     connection.send_command(
         answer, request_id=request_id, error=code_of(problem), message=str(problem), **ids
     )
