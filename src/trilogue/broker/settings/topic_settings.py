@@ -141,8 +141,10 @@ def _change_list(row: Setting, before: str, change: Change, value: str) -> str:
     if row.kind is not Kind.LIST:
         raise InvalidSetting(f"{row.key} is no list")
     given = [each.strip() for each in value.split(",")]
-    items = [each for each in before.split(",") if each and each not in given]
-    return ",".join(items + given if change is Change.APPEND else items)
+    items = [each for each in before.split(",") if each]
+    if change is Change.APPEND:
+        return ",".join(items + [each for each in given if each not in items])
+    return ",".join(each for each in items if each not in given)
 
 
 CODECS = {

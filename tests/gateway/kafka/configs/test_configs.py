@@ -255,6 +255,8 @@ async def test_lists_are_changed_item_by_item():
 
         assert code(await peer.request(change("t", ("cleanup.policy", APPEND, "compact")), 1)) == 0
         assert rig.gateway.topic("t").settings == {"cleanup.policy": "delete,compact"}
+        assert code(await peer.request(change("t", ("cleanup.policy", APPEND, "delete")), 1)) == 0
+        assert rig.gateway.topic("t").settings == {"cleanup.policy": "delete,compact"}
         assert (
             code(await peer.request(change("t", ("cleanup.policy", SUBTRACT, "compact")), 1)) == 0
         )
