@@ -111,7 +111,7 @@ def test_names_of_references_are_short_where_their_namespace_is():
     assert printed == text.replace('"com.Address"', '"Address"')
 
 
-def test_what_is_no_schema_is_left_as_it_is():
+def test_a_text_that_is_no_schema_stays_unchanged():
     for text in ("{}", "3", "[[]]", '{"type":{"x":1}}', '{"type":"record","name":3}', '"no.Such"'):
         assert print_avro(text)
     assert print_avro('{"items":"int"}') == '{"items":"int"}'

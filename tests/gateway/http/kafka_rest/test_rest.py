@@ -150,7 +150,7 @@ def test_positions_and_assignments(rest, topic):
     rest.delete(address)
 
 
-def test_what_is_read_is_chosen_in_one_way(rest, topic):
+def test_an_instance_subscribes_or_is_assigned(rest, topic):
     """Java's consumer refuses another way until it is unsubscribed, and seeks what it reads."""
     produce(rest, topic, 1)
     place = {"topic": topic, "partition": 0}

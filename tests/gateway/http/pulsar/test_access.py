@@ -88,7 +88,7 @@ def test_every_route_without_permission_is_denied_without_effect():
     assert len(denied.checks) == sum(len(row.methods.split()) for row in protected)
 
 
-def test_what_a_real_broker_checks_no_permission_for():
+def test_requests_that_need_no_permission_at_a_real_broker():
     """The names of clusters, whether it serves, and its version; not by whom it is changed."""
     public = {(row.methods, row.path) for row in all_routes() if row.is_public}
     paths = ("clusters", "brokers/ready", "brokers/version")
