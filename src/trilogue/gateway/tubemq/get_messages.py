@@ -26,7 +26,6 @@ from trilogue.broker.quotas.topic_rates import RATE_CHECK_S, PartitionRates
 from trilogue.broker.subscriptions.backlog import backlog_size
 from trilogue.broker.topics.partition import Partition
 from trilogue.broker.tubemq.registrations import Registration
-from trilogue.gateway.telemetry.tubemq_messages import trace_delivered
 from trilogue.gateway.tubemq.errors import EXPECTED, TubeRequestError
 from trilogue.gateway.tubemq.held_gets import PAUSE_S, PUSH, WORK_S, HeldGet, get_state
 from trilogue.gateway.tubemq.master import check_consume_rules
@@ -230,6 +229,8 @@ class _MessageGet:
             encode_get_response(self.context.serial, transfers, offset, lag, end, little)
         )
         if gateway.tracer is not None:
+            from trilogue.gateway.telemetry.tubemq_messages import trace_delivered
+
             trace_delivered(
                 gateway.tracer,
                 self.topic.name,

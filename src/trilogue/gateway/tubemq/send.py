@@ -23,7 +23,6 @@ from trilogue.broker.topics.partition import Partition
 from trilogue.entry.entry import EntryHeader
 from trilogue.entry.tubemq.tubemq_entry import WrongChecksum, build_entry, message_id
 from trilogue.gateway.stream import Buffer
-from trilogue.gateway.telemetry.tubemq_messages import trace_sent
 from trilogue.gateway.tubemq.authentication import Role
 from trilogue.gateway.tubemq.client_connection import ClientConnection
 from trilogue.gateway.tubemq.errors import EXPECTED, TEXT_MAX, TubeRequestError, code_of
@@ -94,6 +93,8 @@ def append_message(connection: ClientConnection, request: RpcRequest) -> None:
     receipt = encode_send_response(request.serial, stored_id, now_ms, offset)
     _count_sent(connection, principal, sent, partition)
     if gateway.tracer is not None:
+        from trilogue.gateway.telemetry.tubemq_messages import trace_sent
+
         trace_sent(gateway.tracer, gateway.journal, target.resource.name, sent, offset)
     if acks_from_memory:
         connection.write(receipt)
