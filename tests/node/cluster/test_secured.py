@@ -185,7 +185,7 @@ def test_tokens_of_one_node_are_valid_at_each_until_they_are_revoked(cluster: Cl
     def statuses() -> set[int]:
         headers = {"authorization": f"Bearer {token}"}
         return {
-            node.request("GET", "/admin/v2/clusters", None, headers=headers).status_code
+            node.request("GET", "/admin/v2/tenants", None, headers=headers).status_code
             for node in cluster.nodes
         }
 

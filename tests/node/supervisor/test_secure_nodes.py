@@ -16,7 +16,7 @@ from tests.waiting import wait_until
 
 WITHIN_S = 5.0  # a second on a machine of its own
 LISTEN = dict.fromkeys(("kafka-sasl-ssl", "pulsar-ssl", "https"), "127.0.0.1:0")
-CLUSTERS = "/admin/v2/clusters"
+TENANTS = "/admin/v2/tenants"
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(180)]
 
@@ -51,8 +51,8 @@ class Node:
         """Of a request that a user without rights may not make: 401 without a login, else 403."""
         if token:
             headers = {"authorization": f"Bearer {token}"}
-            return self.request("GET", CLUSTERS, headers=headers).status_code
-        return self.request("GET", CLUSTERS, auth=("alice", password)).status_code
+            return self.request("GET", TENANTS, headers=headers).status_code
+        return self.request("GET", TENANTS, auth=("alice", password)).status_code
 
 
 def test_logins_and_their_ends_hold_at_both_nodes(server: Server):
