@@ -43,8 +43,13 @@ def check_origin(request: Request, *, changes: bool) -> None:
 async def reserve_memory(request: Request, size: int) -> None:
     """Wait until there is memory for a reply of this size; it is counted until it was sent."""
     memory = request.scope.get(MEMORY)
-    if isinstance(memory, MemoryHolder):
-        await memory.budget.reserve(memory, size)
+    if not isinstance(memory, MemoryHolder):
+        return
+    if size <= memory.size_bytes:
+        memory.resize(size)
+        return
+    memory.resize(0)  # else all that hold some could wait for each other
+    await memory.budget.reserve(memory, size)
 
 
 async def read_body(request: Request) -> bytes:
