@@ -22,12 +22,20 @@ NOT_A_DISK = {"tmpfs", "ramfs", "overlay"}
 
 
 def tree(pid: int) -> list[int]:
-    """The process and everything below it."""
+    """The process and everything below it.
+
+    By the parent of each process: a list of children (`/proc/PID/task/TID/children`) may lack some
+    while others end.
+    """
+    children: dict[int, list[int]] = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with suppress(FileNotFoundError, ProcessLookupError):
+                parent = int((folder / "stat").read_text().rsplit(")", 1)[1].split()[1])
+                children.setdefault(parent, []).append(int(folder.name))
     pids = [pid]
-    for parent in pids:
-        with suppress(FileNotFoundError, ProcessLookupError):
-            for task in Path(f"/proc/{parent}/task").iterdir():
-                pids += [int(child) for child in (task / "children").read_text().split()]
+    for each in pids:
+        pids += children.get(each, [])
     return pids
 
 
