@@ -60,8 +60,3 @@ class GroupKindRegistry(Generic[G]):
         group = self.make_group(name)
         self.groups.replace(name, group)
         return group
-
-    def note_occupied(self, group: G, creator: str = "") -> None:
-        """Note after a heartbeat that a group has members, if it has."""
-        if not group.is_empty and self.groups.find_group(group.name) is group:
-            self.groups.on_occupied(group, creator)

@@ -168,6 +168,11 @@ class GroupRegistry:
         self._creators.add(group.name, creator)
         self.records.mark_occupied(group.name, group.type, group.protocol_type)
 
+    def note_occupied(self, group: Group, creator: str = "") -> None:
+        """Note after a heartbeat that a group has members, if it has, and is still the one."""
+        if not group.is_empty and self.find_group(group.name) is group:
+            self.on_occupied(group, creator)
+
     def drop(self, name: str) -> None:
         """Let an empty group go, with what is remembered of it; positions are the caller's."""
         type_ = self.find_type(name) or CLASSIC

@@ -62,13 +62,12 @@ def make_instance(rest: httpx.Client, topic: str, **how: object) -> str:
 def read(rest: httpx.Client, address: str, count: int, **query: object) -> list[dict]:
     """Read until so many messages have come; a group takes its time to assign partitions."""
     found: list[dict] = []
-    for _ in range(EMPTY_REPLIES_MAX):
-        while len(found) < count:
-            reply = rest.get(f"{address}/records", params={"timeout": 5_000, **query})
-            assert reply.status_code == 200, reply.text
-            if not reply.json():
-                break
-            found += reply.json()
+    empty = 0
+    while len(found) < count and empty < EMPTY_REPLIES_MAX:
+        reply = rest.get(f"{address}/records", params={"timeout": 5_000, **query})
+        assert reply.status_code == 200, reply.text
+        found += reply.json()
+        empty += not reply.json()
     assert len(found) >= count, f"{found} within {EMPTY_REPLIES_MAX} empty replies"
     return found
 

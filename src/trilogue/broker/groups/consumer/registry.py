@@ -63,8 +63,7 @@ class ConsumerGroupRegistry:
         check_heartbeat(heartbeat, self.settings)
         group = self._find(heartbeat)
         answer = group.consumer_heartbeat(heartbeat)
-        if not group.is_empty and self._groups.find_group(heartbeat.group) is group:
-            self._groups.on_occupied(group, heartbeat.creator)
+        self._groups.note_occupied(group, heartbeat.creator)
         return answer
 
     def find_group(self, name: str) -> MixedGroup:

@@ -47,7 +47,7 @@ class ShareGroupRegistry(GroupKindRegistry[ShareGroup]):
             heartbeat.group, heartbeat.member_id, heartbeat.epoch, heartbeat.creator
         )
         response = group.share_heartbeat(heartbeat)
-        self.note_occupied(group, heartbeat.creator)
+        self.groups.note_occupied(group, heartbeat.creator)
         return response
 
     def create_group(self, name: str) -> ShareGroup:

@@ -40,7 +40,7 @@ class StreamsGroupRegistry(GroupKindRegistry[StreamsGroup]):
             heartbeat.group, heartbeat.member_id, heartbeat.epoch, heartbeat.creator
         )
         response = group.streams_heartbeat(heartbeat)
-        self.note_occupied(group, heartbeat.creator)
+        self.groups.note_occupied(group, heartbeat.creator)
         return response
 
     def restore(self, name: str, rows: Rows) -> None:
