@@ -74,7 +74,7 @@ deb: ## a Debian package in dist/ for this machine's distribution: 3 minutes, 40
 test: setup ## unit tests, quick conformance and fault tests: 8 minutes on two cores
 	$(BIN)/python -m pytest $(SHARED) $(SLOWEST) --ignore=tests/test_tidy.py
 
-test-rest: setup
+test-rest: setup ## what `make test-all` has beside `make test`
 	$(BIN)/python -m pytest $(SHARED) $(SLOWEST) -m full
 
 test-all: test test-rest ## also every client and every version

@@ -85,8 +85,13 @@ def compare(result: Result, earlier: Iterable[Result]) -> list[Change]:
 def load_results(results: Path = RESULTS) -> dict[str, Result]:
     """Return the results beside real servers by name of their file, the oldest first."""
     found = {path.name: json.loads(path.read_text()) for path in results.glob("*.json")}
-    runs = [each for each in found.items() if isinstance(each[1], dict) and "rows" in each[1]]
+    runs = [each for each in found.items() if _has_rows(each[1])]
     return dict(sorted(runs, key=lambda each: str(each[1]["date"])))
+
+
+def _has_rows(found: object) -> bool:
+    """Whether a file has rows beside a real server; that of Spark has a count of rows."""
+    return isinstance(found, dict) and isinstance(found.get("rows"), list)
 
 
 def compare_with_earlier(result: Result, results: Path = RESULTS) -> list[Change]:

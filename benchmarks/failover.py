@@ -17,6 +17,7 @@ import json
 import tempfile
 import threading
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from confluent_kafka import Producer
@@ -76,6 +77,12 @@ class PartitionSender(threading.Thread):
         pairs = itertools.pairwise(acked_s)
         return max((later - former for former, later in pairs if later > since_s), default=LIMIT_S)
 
+    def resumed_s(self, since_s: float) -> float:
+        """Return when that pause ended."""
+        pairs = itertools.pairwise(list(self.acked_s))
+        ended = ((later - former, later) for former, later in pairs if later > since_s)
+        return max(ended, default=(0.0, since_s))[1]
+
 
 def owners(cluster: SharedCluster) -> set[int]:
     """Return the nodes that own slots."""
@@ -100,8 +107,10 @@ def wait_until_served(senders: list[PartitionSender], moment_s: float) -> None:
     )
 
 
-def play(cluster: SharedCluster, nodes: list[Server], what: str) -> list[float]:
-    """Kill or drain the last node; return the pauses of all partitions."""
+def play(
+    cluster: SharedCluster, nodes: list[Server], what: str
+) -> tuple[list[float], str, list[str]]:
+    """Kill or drain the last node; return the pauses of all partitions, when, and when they end."""
     create(nodes[0], TOPIC, PARTITIONS)
     servers = ",".join(node.kafka for node in nodes)
     senders = [PartitionSender(servers, each) for each in range(PARTITIONS)]
@@ -109,7 +118,7 @@ def play(cluster: SharedCluster, nodes: list[Server], what: str) -> list[float]:
         each.start()
     wait_until_served(senders, 0.0)
     time.sleep(BEFORE_S)
-    began_s = time.monotonic()
+    began_s, began = time.monotonic(), datetime.now(UTC)
     if what == "kill":
         nodes[-1].kill9()
     else:
@@ -121,7 +130,16 @@ def play(cluster: SharedCluster, nodes: list[Server], what: str) -> list[float]:
         each.stopped.set()
     for each in senders:
         each.join()
-    return sorted(round(each.pause_s(began_s), 2) for each in senders)
+    pauses_s = sorted(
+        (round(each.pause_s(began_s), 2), each.resumed_s(began_s)) for each in senders
+    )
+    ends = [clock(began + timedelta(seconds=end_s - began_s)) for _, end_s in pauses_s]
+    return [pause_s for pause_s, _ in pauses_s], clock(began), ends
+
+
+def clock(moment: datetime) -> str:
+    """Return a moment as log lines have it."""
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def phases(nodes: list[Server]) -> list[str]:
@@ -163,8 +181,10 @@ def main() -> None:
                         ]
                         for node in nodes:
                             node.wait_ready(LIMIT_S)
-                        found.setdefault(what, []).append(play(cluster, nodes, what))
-                        events = phases(nodes)
+                        pauses_s, began, ends = play(cluster, nodes, what)
+                        found.setdefault(what, []).append(pauses_s)
+                        events = [f"{began} {what}", *phases(nodes)]
+                        events.append(f"{' '.join(ends)} pauses end")
                     except BaseException:
                         print(*(node.output for node in nodes), sep="\n")
                         raise

@@ -125,11 +125,11 @@ def main() -> int:
     }
     shutil.rmtree(chosen.directory, ignore_errors=True)
     print("\n" + report.table(rows))
-    changes = compare_with_earlier(result)
-    print(f"\nbeside the runs before:\n{table(changes)}")
     if not chosen.no_save:
         print(f"\nwritten to {report.save(result).relative_to(Path.cwd())}")
         print(f"pictures: {page.write().relative_to(Path.cwd())}")
+    changes = compare_with_earlier(result)
+    print(f"\nbeside the runs before:\n{table(changes)}")
     missed = [gate for row in rows for gate in row["gates"] if not gate["passed"]]
     return 1 if missed or any(each.is_lost for each in changes) else 0
 

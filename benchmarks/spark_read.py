@@ -1,6 +1,6 @@
 """What does a row cost on its way between a topic and a Spark query, and what of it is ours?
 
-    python -m benchmarks.spark_read [--rounds 3] [--rows 2000000] [--no-save]
+    python -m benchmarks.spark_read [--rounds 3] [--rows 2000000] [--only CASE] [--no-save]
 
 Two million rows of 100 B and a key of 8 B lie in four partitions, uncompressed, in batches of about
 a thousand; as many messages in JSON and in Avro lie in two other topics. First the fetch and the
@@ -10,8 +10,9 @@ it) from the same server, by a source of ready Arrow batches without a broker, a
 of the data directory; the same as a stream into nothing; sums over fields of JSON and of Avro
 (theirs with from_json and from_avro); a range written to a topic.
 
-`CPU ns/row` is the time of the Java process and its Python workers (in the first case of this
-process); `server ns/row` is what the broker spent. The ratios at the end are of both together. Wall
+`CPU ns/row` is the time of the Java process and its Python workers, also of those that ended
+meanwhile (in the first cases of this process); `server ns/row` is what the broker spent. The ratios
+at the end are of both together. Cases that are compared take turns, after rounds to warm up. Wall
 time is shown as min, median and max of the rounds; when those lie far apart the machine was busy,
 and only the CPU times mean anything.
 """
@@ -38,7 +39,7 @@ from tests.server import Server, start_server
 
 import trilogue
 from benchmarks import spark_cases as cases
-from benchmarks.measure import cpu_seconds, machine
+from benchmarks.measure import CpuGroup, cpu_seconds, machine
 from benchmarks.spark_cases import (
     ALL,
     AVRO_SCHEMA,
@@ -73,6 +74,8 @@ CHUNK = 50_000
 SETTINGS = {"journal.file-age": "1s"}
 """Rows are in segments soon after they were written, so that these can be measured, too."""
 SEALED_LIMIT_S = 300
+WARM_UPS = 2
+"""Java compiles what it has run often: the first rounds of a case cost more than the later ones."""
 GATES = (
     ("batch, value column", "batch, value column, spark-sql-kafka", 0.35),
     ("batch, 7 columns", "batch, 7 columns, spark-sql-kafka", 0.5),
@@ -164,19 +167,44 @@ def alone(server: Server, rows: int, columns: str) -> Case:
     return run
 
 
-def measure(
-    case: Case, cpu: Callable[[], float], server: Server, rows: int, rounds: int
-) -> dict[str, float]:
-    """One round to warm up, then the rounds that count."""
-    case()
-    walls, costs, served = [], [], []
-    for _ in range(rounds):
+class Rounds:
+    """What each round of one case took."""
+
+    def __init__(self) -> None:
+        self.walls: list[float] = []
+        self.costs: list[float] = []
+        self.served: list[float] = []
+
+    def run(self, case: Case, cpu: Callable[[], float], server: Server) -> None:
+        """Run the case once."""
         before, server_before = cpu(), cpu_seconds(server.pid)
         began = time.monotonic()
         case()
-        walls.append(time.monotonic() - began)
-        costs.append(cpu() - before)
-        served.append(cpu_seconds(server.pid) - server_before)
+        self.walls.append(time.monotonic() - began)
+        self.costs.append(cpu() - before)
+        self.served.append(cpu_seconds(server.pid) - server_before)
+
+
+def measure(
+    made: dict[str, Case], cpu: Callable[[], float], server: Server, rows: int, rounds: int
+) -> dict[str, Cost]:
+    """Rounds to warm up, then those that count; cases that are compared take turns."""
+    found = {name: Rounds() for name in made}
+    for _ in range(WARM_UPS):
+        for case in made.values():
+            case()
+    for _ in range(rounds):
+        for name, case in made.items():
+            found[name].run(case, cpu, server)
+    costs = {name: summarise(one, rows) for name, one in found.items()}
+    for name, cost in costs.items():
+        show(name, cost)
+    return costs
+
+
+def summarise(rounds: Rounds, rows: int) -> Cost:
+    """Return what a row took, from the rounds of one case."""
+    walls, costs, served = rounds.walls, rounds.costs, rounds.served
     return {
         "wall_s_min": round(min(walls), 3),
         "wall_s_median": round(statistics.median(walls), 3),
@@ -188,59 +216,70 @@ def measure(
     }
 
 
-def spark_cases(spark: SparkSession, server: Server, rows: int) -> Iterator[tuple[str, Case]]:
-    """Yield the cases in Spark by name; those that are compared stand beside each other."""
+def spark_cases(spark: SparkSession, server: Server, rows: int) -> Iterator[dict[str, Case]]:
+    """Yield the cases in Spark by name, those together that are compared."""
     kinds = {OURS: ""}
     if CONNECTOR.exists():
         kinds[THEIRS] = ", spark-sql-kafka"
     widths = (("value column", "value"), ("7 columns", ALL))
     for name, columns in widths:
-        for kind, suffix in kinds.items():
-            case = cases.batch(spark, kind, server.kafka, rows, columns)
-            yield f"batch, {name}{suffix}", case
-        yield f"batch, {name}, synthetic", cases.synthetic(spark, rows, columns)
-        case = cases.segments(spark, server.data, server.kafka, rows, columns)
-        yield f"batch, {name}, segments", case
+        made = {
+            f"batch, {name}{suffix}": cases.batch(spark, kind, server.kafka, rows, columns)
+            for kind, suffix in kinds.items()
+        }
+        made[f"batch, {name}, synthetic"] = cases.synthetic(spark, rows, columns)
+        made[f"batch, {name}, segments"] = cases.segments(
+            spark, server.data, server.kafka, rows, columns
+        )
+        yield made
     for name, columns in widths:
-        for kind, suffix in kinds.items():
-            case = cases.stream(spark, kind, server.kafka, rows, columns)
-            yield f"stream, {name}{suffix}", case
+        yield {
+            f"stream, {name}{suffix}": cases.stream(spark, kind, server.kafka, rows, columns)
+            for kind, suffix in kinds.items()
+        }
     for form in ("JSON", "Avro"):
-        for kind, suffix in kinds.items():
-            if form == "Avro" and kind == THEIRS and not any(CONNECTOR.glob("spark-avro*")):
-                continue  # an older set of jars
-            yield f"typed {form}{suffix}", cases.typed(spark, form, kind, server.kafka, rows)
-    for kind, suffix in kinds.items():
-        yield f"write{suffix}", cases.write(spark, kind, server.kafka, rows)
+        yield {
+            f"typed {form}{suffix}": cases.typed(spark, form, kind, server.kafka, rows)
+            for kind, suffix in kinds.items()
+            if form == "JSON" or kind == OURS or any(CONNECTOR.glob("spark-avro*"))
+        }
+    yield {
+        f"write{suffix}": cases.write(spark, kind, server.kafka, rows)
+        for kind, suffix in kinds.items()
+    }
 
 
-def run(rows: int, rounds: int) -> dict[str, Cost]:
+def run(rows: int, rounds: int, only: str) -> dict[str, Cost]:
     """All cases on one server and one session."""
     from pyspark import SparkContext
 
     shutil.rmtree(BUILD, ignore_errors=True)
-    found = {}
+    found: dict[str, Cost] = {}
     with start_server(BUILD / "data", settings=SETTINGS) as server:
         asyncio.run(load(server.kafka, rows))
         wait_sealed(server.data, rows)
-        for name, columns in (("value column", "value"), ("7 columns", ALL)):
-            case = alone(server, rows, columns)
-            found[f"no Spark, {name}"] = measure(case, time.process_time, server, rows, rounds)
-            show(f"no Spark, {name}", found[f"no Spark, {name}"])
+        made = {
+            f"no Spark, {name}": alone(server, rows, columns)
+            for name, columns in (("value column", "value"), ("7 columns", ALL))
+        }
+        found |= measure(made, time.process_time, server, rows, rounds)
         settings = {"spark.ui.showConsoleProgress": "false"}
         if CONNECTOR.exists():
             settings["spark.jars"] = ",".join(map(str, CONNECTOR.glob("*.jar")))
         else:
             print(f"without spark-sql-kafka: tools/get-jars.sh {CONNECTOR.name}")
         spark = session("bench", cache=BUILD, settings=settings)
+        java = CpuGroup(SparkContext._gateway.proc.pid)  # noqa: SLF001 - no public way
+        if not java.is_exact:
+            print("no right to make a control group: CPU of processes that end is missing")
         try:
             spark.sparkContext.setLogLevel("ERROR")
-            java = SparkContext._gateway.proc.pid  # noqa: SLF001 - no public way
-            for label, case in spark_cases(spark, server, rows):
-                found[label] = measure(case, lambda: cpu_seconds(java), server, rows, rounds)
-                show(label, found[label])
+            for made in spark_cases(spark, server, rows):
+                if any(name.startswith(only) for name in made):
+                    found |= measure(made, java.cpu_seconds, server, rows, rounds)
         finally:
             stop(spark)
+            java.remove()
         server.stop()
     return found
 
@@ -278,12 +317,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Rows from a topic into Spark")
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", default="", help="cases that begin so, and those beside them")
     parser.add_argument("--no-save", action="store_true")
     chosen = parser.parse_args()
     rows = max(1, chosen.rows // (PARTITIONS * CHUNK)) * PARTITIONS * CHUNK
-    found = run(rows, chosen.rounds)
+    found = run(rows, chosen.rounds, chosen.only)
     ratios = compare(found)
-    if chosen.no_save:
+    if chosen.no_save or chosen.only:
         return
     now = dt.datetime.now(dt.UTC)
     about = machine(BUILD)

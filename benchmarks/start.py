@@ -5,7 +5,8 @@
 `trilogue serve` on an empty data directory, with each listener on a free port of 127.0.0.1: user
 and system time of the process until its ready file stands, when it is killed. The other rows are
 whole commands; those that need a server have one of their own. One run before them is not counted,
-since it may write byte code.
+since it may write byte code. The broker of `trilogue.testing` is measured by the clock, too: the
+first of a process, which loads modules and runs the recovery of nothing, and the second.
 """
 
 from __future__ import annotations
@@ -27,6 +28,15 @@ COMMAND = (sys.executable, "-m", "trilogue.cli.main")
 LISTENERS = ("kafka", "pulsar", "tubemq-master", "tubemq-broker", "http")
 LOOK_EVERY_S = 0.001
 
+READY_S = 0.3  # of the clock, until a broker of trilogue.testing serves
+TESTING = """
+import time
+from trilogue.testing import start_broker
+for _ in range(2):
+    began, used = time.perf_counter(), time.process_time()
+    with start_broker():
+        print(time.perf_counter() - began, time.process_time() - used)
+"""
 
 CALLS = {
     "--help": ["--help"],
@@ -76,6 +86,26 @@ def wait_for_end(process: subprocess.Popen[bytes]) -> float:
     return used.ru_utime + used.ru_stime
 
 
+def start_brokers() -> list[tuple[float, float]]:
+    """Return seconds of the clock and of CPU of the two brokers of a new process."""
+    done = subprocess.run(
+        [sys.executable, "-c", TESTING], capture_output=True, text=True, check=True
+    )
+    return [(float(a), float(b)) for a, b in map(str.split, done.stdout.splitlines())]
+
+
+def print_testing(runs: int) -> None:
+    """Measure how soon a broker inside a test serves, and print it beside its target."""
+    found = [start_brokers() for _ in range(runs + 1)][1:]
+    for name, times in zip(("first", "second"), zip(*found, strict=True), strict=True):
+        ready = [clock for clock, _ in times]
+        cpu = statistics.median(used for _, used in times)
+        print(
+            f"testing, {name}: ready in {statistics.median(ready):.3f} s, {min(ready):.3f} to "
+            f"{max(ready):.3f} (target {READY_S}), {cpu:.3f} s of CPU"
+        )
+
+
 def print_row(name: str, runs: int, run: Callable[[], float]) -> None:
     """Measure one row and print it; its first run is not counted."""
     costs = [run() for _ in range(runs + 1)][1:]
@@ -87,6 +117,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="CPU time of a start and of commands")
     parser.add_argument("--starts", type=int, default=7)
     chosen = parser.parse_args()
+    print_testing(chosen.starts)
     print_row("serve", chosen.starts, start_server)
     with tempfile.TemporaryDirectory() as name:
         with running_server(Path(name)) as (server, listeners):

@@ -3,6 +3,7 @@
 Every test of a foreign client runs on Trilogue; with TRILOGUE_TEST_REAL=1 it also runs on a real
 Kafka (a version number instead of 1 picks another than 3.9.1), a real Pulsar or a real TubeMQ,
 which proves the test itself.
+TRILOGUE_TEST_NODES=3 serves each test by three nodes of one directory.
 TRILOGUE_TEST_BOOTSTRAP=host:port points the tests at a server that runs already, and
 TRILOGUE_TEST_PULSAR=host:port,host:port (binary, HTTP) those of Pulsar's clients.
 """
@@ -25,8 +26,9 @@ from tools.servers.pulsar import VERSION as PULSAR_VERSION
 from tools.servers.pulsar import RealPulsar
 from tools.servers.tubemq import RealTubeMQ
 
-from tests.server import Server, start_server
+from tests.server import NODES, Server, start_server
 from tests.tools import require_jars, require_pulsar_jars, require_real_tubemq
+from trilogue.node.supervisor.node_settings import PORTS_APART
 
 DEFAULT_VERSION = "3.9.1"
 
@@ -52,17 +54,33 @@ class ReservedPort:
 
     The socket is bound and does not listen. While it is open, Linux neither hands the port to a
     bind to port 0 nor to an outgoing connection; a listener that names the port and sets
-    SO_REUSEADDR, as the broker's do, may still bind to it.
+    SO_REUSEADDR, as the broker's do, may still bind to it. Where several nodes serve a test, those
+    of the others are reserved, too.
     """
 
     def __init__(self) -> None:
-        self._socket = socket.socket()
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._socket.bind(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._socket.getsockname()[1]}"
+        self._sockets: list[socket.socket] = []
+        while not self._reserve(int(os.environ.get(NODES) or 1)):
+            self.close()
+        self.address = f"127.0.0.1:{self._sockets[0].getsockname()[1]}"
+
+    def _reserve(self, nodes: int) -> bool:
+        """Reserve a port, and those of the other nodes; whether they were free."""
+        port = 0
+        for number in range(nodes):
+            self._sockets.append(socket.socket())
+            self._sockets[-1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                self._sockets[-1].bind(("127.0.0.1", port and port + PORTS_APART * number))
+            except (OSError, OverflowError):
+                return False
+            port = self._sockets[0].getsockname()[1]
+        return True
 
     def close(self) -> None:
-        self._socket.close()
+        for each in self._sockets:
+            each.close()
+        self._sockets.clear()
 
 
 class OurServer:
@@ -264,7 +282,7 @@ def make_topic(address: str, name: str, partitions: int) -> None:
     """Create a topic through the Kafka listener, as an administrator may."""
     admin = AdminClient({"bootstrap.servers": address, "log_level": 2})
     (made,) = admin.create_topics([NewTopic(name, partitions, 1)]).values()
-    made.result(30)
+    made.result(90)
 
 
 class TubeMQ(RealTubeMQ):

@@ -3,19 +3,22 @@ several processes share the tests out."""
 
 from __future__ import annotations
 
+import functools
 import gc
+import os
 import shutil
 import warnings
 from collections.abc import Callable, Generator
 from pathlib import Path
 
 import httpx
+import httpx._transports.default as httpx_transports
 import pytest
 from hypothesis import settings
 
 from tests import sharing
 
-LONG, FULL = "long", "full"
+LONG, FULL = sharing.LONG, "full"
 HYPOTHESIS_SETTINGS = "_hypothesis_internal_use_settings"
 FOREIGN = {"cli", "client", "conformance", "crash", "docs", "demo", "node", "spark"}
 seed_key = pytest.StashKey[int]()
@@ -29,12 +32,30 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.register_profile("trilogue", deadline=None, max_examples=examples)
     settings.load_profile("trilogue")
     wait_longer_for_http()
+    share_tls_context_of_http()
 
 
 def wait_longer_for_http() -> None:
     """A request of httpx without a limit fails after 5 s, which a shared machine may need."""
     limits = (httpx.get.__kwdefaults__ or {})["timeout"]
     limits.connect = limits.read = limits.write = limits.pool = 60.0
+
+
+def share_tls_context_of_http() -> None:
+    """Clients of httpx without TLS options share one context.
+
+    Each of them, and so each `httpx.get()`, would load the certificates of all authorities: 60 ms.
+    """
+    make = httpx_transports.create_ssl_context
+    defaults = (True, None, True)
+    make_shared = functools.cache(lambda environment: make())
+
+    def create(verify: object = True, cert: object = None, trust_env: bool = True) -> object:
+        if (verify, cert, trust_env) != defaults:
+            return make(verify, cert, trust_env)
+        return make_shared((os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")))
+
+    httpx_transports.create_ssl_context = create
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -51,6 +72,28 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object | 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """A whole run neither imports nor lists files of which it runs nothing."""
     return sharing.is_left_out(config, collection_path) or None
+
+
+@pytest.hookimpl(specname="pytest_collection", wrapper=True)
+def collect_without_garbage_collector(session: pytest.Session) -> Generator[None, object, object]:
+    """Modules and items live as long as the run: the collector never visits them."""
+    gc.disable()
+    try:
+        sharing.import_share(session.config)
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(
+    collector: pytest.Module | pytest.Class, name: str, obj: object
+) -> list[pytest.Item] | None:
+    """No tests of a function of which a whole run has none."""
+    is_test = name.startswith("test_") and callable(obj)
+    return [] if is_test and sharing.is_function_left_out(collector, name) else None
 
 
 @pytest.hookimpl(tryfirst=True)

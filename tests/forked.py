@@ -62,24 +62,32 @@ class ForkedProcess:
 
 
 def fork_trilogue(
-    arguments: Sequence[str], *, environment: Mapping[str, str], output: Path
+    arguments: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    output: Path,
+    errors: Path | None = None,
 ) -> ForkedProcess:
-    """Run `trilogue ARGUMENTS` in a process of its own, its stdout and stderr in a file."""
+    """Run `trilogue ARGUMENTS` in a process of its own, its stdout and stderr in files.
+
+    Without `errors` both are in `output`.
+    """
+    files = (str(output), str(errors or output))
     context = multiprocessing.get_context("forkserver")
     with _starting:
         context.set_forkserver_preload(list(LOADED))
         process = context.Process(
-            target=_run, args=(list(arguments), dict(environment), str(output)), daemon=True
+            target=_run, args=(list(arguments), dict(environment), files), daemon=True
         )
         process.start()
     return ForkedProcess(process)
 
 
-def _run(arguments: list[str], environment: dict[str, str], output: str) -> None:
-    opened = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.dup2(opened, STDOUT)
-    os.dup2(opened, STDERR)
-    os.close(opened)
+def _run(arguments: list[str], environment: dict[str, str], files: tuple[str, str]) -> None:
+    for descriptor, path in zip((STDOUT, STDERR), files, strict=True):
+        opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(opened, descriptor)
+        os.close(opened)
     os.environ.clear()
     os.environ.update(environment)
     sys.argv = ["trilogue", *arguments]

@@ -1,11 +1,13 @@
-"""Ports for several nodes, which stay the same when one of them starts again."""
+"""Ports for several nodes, which stay the same when one starts again; who listens to a port."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import socket
 from contextlib import ExitStack
+from pathlib import Path
 
 from tools.servers.probe import PORTS
 
@@ -52,3 +54,19 @@ def find_node_ports(nodes: int, *names: str) -> NodePorts:
                 stack.enter_context(contextlib.closing(socket.socket())).bind((HOST, port))
             return found
     raise OSError(f"no {nodes * len(names)} ports are free")
+
+
+def is_listening(port: int) -> bool:
+    """Return whether a socket of this process listens to a port.
+
+    To connect to a port that was closed proves nothing: another process may have it meanwhile.
+    """
+    for path in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            if not str(path.readlink()).startswith("socket:"):
+                continue
+            with socket.socket(fileno=os.dup(int(path.name))) as found:
+                listens = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+                if listens and found.getsockname()[1] == port:
+                    return True
+    return False

@@ -109,7 +109,7 @@ class S3:
         self.request("PUT", f"/{BUCKET}")
 
     def _wait(self) -> None:
-        ends = time.monotonic() + 30
+        ends = time.monotonic() + 120
         while True:
             with contextlib.suppress(OSError):
                 socket.create_connection(("127.0.0.1", self.port), 1).close()
@@ -119,7 +119,7 @@ class S3:
             time.sleep(0.02)
 
     def request(self, method: str, path: str) -> int:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         connection.request(method, path)
         status = connection.getresponse().status
         connection.close()
@@ -127,7 +127,7 @@ class S3:
 
     def close(self) -> None:
         self._process.terminate()
-        self._process.wait(10)
+        self._process.wait(60)
 
 
 def _refuse(handler: BaseHTTPRequestHandler, status: int) -> None:

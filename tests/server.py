@@ -25,6 +25,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -234,7 +235,12 @@ def launch_server(
 def run_trilogue(
     *arguments: str, environment: Mapping[str, str] | None = None, timeout: float = START_TIMEOUT
 ) -> subprocess.CompletedProcess[str]:
-    """Run one `trilogue` command to its end; stdout and stderr apart."""
+    """Run one `trilogue` command to its end; stdout and stderr apart.
+
+    It is forked as servers are, unless it has variables or a network of its own.
+    """
+    if environment is None and find_network() == NETWORK:
+        return _fork_command(arguments, timeout)
     return subprocess.run(
         command_line(*arguments),
         stdin=subprocess.DEVNULL,
@@ -244,6 +250,22 @@ def run_trilogue(
         timeout=timeout,
         check=False,
     )
+
+
+def _fork_command(arguments: Sequence[str], timeout: float) -> subprocess.CompletedProcess[str]:
+    with tempfile.TemporaryDirectory() as folder:
+        output, errors = Path(folder, "output"), Path(folder, "errors")
+        process = fork_trilogue(
+            arguments, environment=clean_environment(), output=output, errors=errors
+        )
+        try:
+            code = process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+        return subprocess.CompletedProcess(
+            list(arguments), code, output.read_text(), errors.read_text()
+        )
 
 
 def command_line(*arguments: str) -> list[str]:

@@ -1,7 +1,7 @@
 """Trilogue: one durable broker over one log, whose topics are tables for Spark.
 
-Kafka clients use it today; Pulsar and TubeMQ clients, for which ids, offsets and names are made
-ready on every floor, come next.
+Unmodified Kafka, Pulsar and TubeMQ clients use it at the same time. ARCHITECTURE.md shows the
+layers and the way of a request through them.
 """
 
 from __future__ import annotations

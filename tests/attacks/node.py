@@ -176,17 +176,20 @@ def attack(
 ) -> Iterator[contextlib.ExitStack]:
     """What is opened in the block stays open until memory is steady, `most_s` at most.
 
-    Then memory and the slowest answers to the well-behaved clients are judged.
+    Memory is judged up to then, slow answers to the well-behaved clients until all is closed.
     """
     with HealthyClients(node, more or {}) as healthy:
         healthy.wait_for(3)
-        with PeakMemory(node.pid) as memory, contextlib.ExitStack() as stack:
-            yield stack
-            healthy.wait_for(3)
-            memory.wait_until_steady(most_s)
-            healthy.wait_for(3)
+        with contextlib.ExitStack() as stack:
+            with PeakMemory(node.pid) as memory:
+                yield stack
+                healthy.wait_for(3)
+                memory.wait_until_steady(most_s)
+                healthy.wait_for(3)
+            stack.close()
+            healthy.wait_for(10)  # while the server ends what was opened
     report(f"+{memory.grown / MIB:.0f} MiB, slowest answers: {healthy.slowest}")
     assert node.running.alive
-    assert "Traceback" not in node.output
+    assert "Traceback" not in node.output, node.output[-5_000:]
     assert memory.grown < growth
     healthy.check(cpu_s)

@@ -70,7 +70,7 @@ def open_tubemq(stack: contextlib.ExitStack, node: AttackedNode) -> None:
 
 def open_http(stack: contextlib.ExitStack, node: AttackedNode) -> None:
     host, port = node.doors["http"].rsplit(":", 1)
-    peer = http.client.HTTPConnection(host, int(port), timeout=30)
+    peer = http.client.HTTPConnection(host, int(port), timeout=60)
     stack.callback(peer.close)
     peer.request("GET", "/admin/v2/persistent/public/default")
     peer.getresponse().read()

@@ -185,3 +185,17 @@ def test_large_requests_that_wait_for_each_other(
     node = own_node
     with attack(node, report, most_s=5.0 if clients < 100 else 20.0, cpu_s=3.0) as stack:
         send_in_parallel(stack, node.address, clients, list_offsets() * 3)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_requests_of_the_largest_size(own_node: AttackedNode, report: Report):
+    """Together they hold more than the memory for requests, and each needs more to be decoded."""
+    clients = 24
+    names = ["n" * 30_000 + str(number) for number in range(270)]
+    topics = [MetadataRequestTopic(name=name) for name in names]
+    content = encode(MetadataRequest(topics=topics, allow_auto_topic_creation=False))
+    with attack(own_node, report, most_s=0.0):
+        closed = answer_in_parallel(own_node, [content] * clients, 1)
+    report(f"{closed} of {clients} clients were closed")
+    assert closed <= clients // 2

@@ -54,11 +54,11 @@ def open_producer(number: int) -> bytes:
     return encode_command(made)
 
 
-def subscribe(number: int, name: str, *, is_durable: bool = True) -> bytes:
+def subscribe(number: int, name: str, *, is_durable: bool = True, kind: int = 1) -> bytes:
     made = BaseCommand(type=TYPES["subscribe"])
     made.subscribe.topic = "wide-partition-0"
     made.subscribe.subscription = name
-    made.subscribe.subType = 1  # shared
+    made.subscribe.subType = kind
     made.subscribe.consumer_id = made.subscribe.request_id = number
     made.subscribe.durable = is_durable
     return encode_command(made)
@@ -78,8 +78,13 @@ def metadata(number: int, name: str) -> bytes:
     return encode_command(made)
 
 
-def send_and_read(address: str, content: bytes) -> socket.socket:
-    """Send all; read the answers as they come, as long as the connection is open."""
+def send_and_read(
+    address: str, content: bytes, first: bytes = CONNECT, *, answers: int = 0
+) -> socket.socket:
+    """Send all; read the answers as they come, as long as the connection is open.
+
+    `first` has so many answers before the rest is sent.
+    """
     peer = dial(address)
     peer.settimeout(CALL_S)
 
@@ -88,15 +93,21 @@ def send_and_read(address: str, content: bytes) -> socket.socket:
             while peer.recv(READ):
                 pass
 
-    threading.Thread(target=read, daemon=True).start()
-    with contextlib.suppress(OSError):
-        peer.sendall(CONNECT + content)
+    with contextlib.suppress(OSError, struct.error):
+        peer.sendall(first)
+        for _ in range(answers):
+            (size,) = struct.unpack(">I", peer.recv(4, socket.MSG_WAITALL))
+            peer.recv(size, socket.MSG_WAITALL)
+        threading.Thread(target=read, daemon=True).start()
+        peer.sendall(content)
     return peer
 
 
 ATTACKS: dict[str, Callable[[int, int], bytes]] = {
     "producers": lambda client, number: open_producer(number),
     "consumers": lambda client, number: subscribe(number, "shared"),
+    "failover": lambda client, number: subscribe(number, "failover", kind=2),
+    "key shared": lambda client, number: subscribe(number, "key shared", kind=3),
     "subscriptions": lambda client, number: subscribe(number, f"s-{client}-{number}"),
     "readers": lambda client, number: subscribe(number, f"s-{client}-{number}", is_durable=False),
     "lookups": lambda client, number: lookup(number, f"absent-{client}-{number}"),

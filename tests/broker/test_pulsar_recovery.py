@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from tests.broker.node_room import Node, Steps
 from tests.broker.pulsar import Sent, append, send
+from tests.sharing import seeds
 from trilogue.broker.cursors.position import Cursor
 from trilogue.broker.names import parse_kafka
 from trilogue.broker.topics.partition import AppendResult
@@ -179,7 +180,7 @@ CHANCES = {
 }
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", seeds(25, quick=10))
 def test_nothing_is_lost_repeated_or_handed_out_again(seed: int):
     world = World(seed)
 

@@ -14,6 +14,7 @@ import pytest
 
 from tests.broker.fakes import batch
 from tests.broker.node_room import Node, Steps
+from tests.sharing import seeds
 from trilogue.broker.facts import CursorMove, Protocol
 from trilogue.broker.producers.idempotence import WINDOW
 from trilogue.broker.promise import Promise
@@ -179,7 +180,7 @@ CHANCES = {
 }
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", seeds(25, quick=10))
 def test_nothing_acknowledged_is_lost_repeated_or_reordered(seed: int):
     world = World(seed)
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import select
 import subprocess
 import sys
 
 import pytest
 
 from tests.cli.kafka_cli import Shell
+from tests.tools import require_program
 from trilogue.cli.cluster import suggest_names
 from trilogue.cli.completion import SCRIPTS
 from trilogue.cli.verbs import VERBS
@@ -81,6 +85,8 @@ def test_verbs_options_and_values_are_completed():
     assert found("topics", "create", "a", "--part") == ["--partitions"]
     assert found("produce", "a", "--codec", "z") == ["zstd"]
     assert found("produce", "a", "--codec", "zstd", "") == [":files"]
+    assert found("backup", "") == [":files"]
+    assert found("restore", "") == [":files"]
     assert found("completion", "f") == ["fish"]
     assert found("codec", "list_o") == ["list_offsets"]
     assert found("nothing", "") == []
@@ -105,12 +111,18 @@ def test_each_shell_gets_a_script(shell):
     assert "trilogue complete" in NO_SERVER.run("completion", shell).stdout
 
 
-def test_bash_completes_with_its_script(tmp_path):
+@pytest.fixture
+def trilogue_folder(tmp_path):
+    """A folder with a program `trilogue`, for a shell's path."""
     trilogue = tmp_path / "trilogue"
     trilogue.write_text(f'#!/bin/sh\nexec {sys.executable} -m trilogue.cli.main "$@"\n')
     trilogue.chmod(0o755)
+    return tmp_path
+
+
+def test_bash_completes_with_its_script(trilogue_folder):
     program = (
-        f"PATH={tmp_path}:$PATH\nsource <(trilogue completion bash)\n"
+        f"PATH={trilogue_folder}:$PATH\nsource <(trilogue completion bash)\n"
         'COMP_LINE="trilogue topics de"; COMP_POINT=${#COMP_LINE}\n'
         'COMP_WORDS=(trilogue topics de); COMP_CWORD=2; _trilogue; echo "${COMPREPLY[@]}"'
     )
@@ -118,6 +130,58 @@ def test_bash_completes_with_its_script(tmp_path):
     body = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=True)
 
     assert body.stdout == "delete describe\n"
+
+
+@pytest.mark.full
+def test_fish_completes_with_its_script(trilogue_folder):
+    require_program("fish")
+    (trilogue_folder / "backups").mkdir()
+    program = (
+        f"set PATH {trilogue_folder} $PATH; trilogue completion fish | source\n"
+        f'complete -C "trilogue topics de"; complete -C "trilogue backup {trilogue_folder}/ba"'
+    )
+
+    body = subprocess.run(
+        ["fish", "--no-config", "-c", program], capture_output=True, text=True, check=True
+    )
+
+    words = [line.partition("\t")[0] for line in body.stdout.splitlines()]
+    assert words == ["delete", "describe", f"{trilogue_folder}/backups/"]
+
+
+@pytest.mark.full
+def test_zsh_completes_with_its_script(trilogue_folder):
+    """A terminal: zsh completes at no other place."""
+    require_program("zsh")
+    (trilogue_folder / "backups").mkdir()
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        ["zsh", "-f", "-i"], stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+        env={**os.environ, "TERM": "dumb", "PATH": f"{trilogue_folder}:{os.environ['PATH']}"},
+    ) as shell:  # fmt: skip
+        os.close(theirs)
+        output = ""
+
+        def type_until(text: str, expected: str) -> None:
+            nonlocal output
+            output = ""
+            os.write(ours, text.encode())
+            while expected not in output:
+                readable, _, _ = select.select([ours], [], [], 60)
+                assert readable, output
+                output += os.read(ours, 65_536).decode(errors="replace")
+
+        try:
+            type_until("unsetopt zle_bracketed_paste; PS1='$(:)>'; echo rea''dy\n", "ready\r\n")
+            type_until("autoload -U compinit; compinit -u -D; echo lo''aded\n", "loaded\r\n")
+            type_until("source <(trilogue completion zsh); echo sour''ced\n", "sourced\r\n")
+            type_until("trilogue topics de\t", "describe")
+            assert "delete" in output
+            type_until("\x15", "")
+            type_until(f"trilogue backup {trilogue_folder}/ba\t", "ckups/")
+        finally:
+            shell.kill()
+            os.close(ours)
 
 
 def test_a_position_that_is_shared_is_not_there_yet():

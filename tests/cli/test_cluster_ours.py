@@ -46,7 +46,7 @@ def shell(server: Server) -> Shell:
 
 def call(server: Server, method: str, path: str) -> dict[str, object]:
     request = urllib.request.Request(f"{server.http}{path}", method=method)
-    with urllib.request.urlopen(request, timeout=30) as answer:
+    with urllib.request.urlopen(request, timeout=90) as answer:
         return json.loads(answer.read() or b"{}")
 
 
@@ -66,7 +66,7 @@ def test_a_verb_loads_little(server: Server, words: tuple[str, ...]):
     body = subprocess.run(
         [sys.executable, "-c", program, *words],
         env=clean_environment({"TRILOGUE_BOOTSTRAP": server.kafka}),
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True, timeout=60,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True, timeout=110,
     )  # fmt: skip
     names = body.stderr.split()
 
@@ -97,7 +97,7 @@ def test_help_and_usage_errors_load_neither_rich_nor_a_client(words: tuple[str, 
     )
     body = subprocess.run(
         [sys.executable, "-c", program, *words],
-        env=clean_environment(), capture_output=True, text=True, check=True, timeout=60,
+        env=clean_environment(), capture_output=True, text=True, check=True, timeout=110,
     )  # fmt: skip
     assert body.stdout.splitlines()[-1] == "loaded"
     assert "Usage: trilogue" in body.stdout + body.stderr
@@ -228,7 +228,7 @@ def test_produce_from_stdin_ends_on_sigterm_after_sending_its_lines(server: Serv
             pass
         writing.terminate()
 
-        assert writing.wait(30) == 130
+        assert writing.wait(90) == 130
     assert shell.lines("consume", "typed") == ["one"]
 
 

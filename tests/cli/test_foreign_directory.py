@@ -27,7 +27,7 @@ def test_a_directory_of_another_user_is_one_line_and_exit_code_1(verb: str, tmp_
         capture_output=True,
         text=True,
         env=clean_environment(),
-        timeout=60,
+        timeout=110,
         check=False,
     )
 

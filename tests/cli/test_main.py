@@ -189,3 +189,11 @@ def test_the_server_of_a_client_file_yields_to_the_option(tmp_path, options, var
 
     assert result.returncode == 3
     assert f"no Kafka server responds at {tried}: " in result.stderr
+
+
+def test_backups_of_a_folder_that_does_not_exist_are_not_listed_as_none(tmp_path: Path):
+    result = run_trilogue("restore", str(tmp_path / "mistyped"), "--list")
+
+    assert result.returncode == 1
+    assert "there is no folder" in result.stderr
+    assert result.stdout == ""

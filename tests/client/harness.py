@@ -1,4 +1,8 @@
-"""Scripted servers run: in the test's own loop, or in a thread for clients that block."""
+"""Scripted servers run: in the test's own loop, or in a thread for clients that block.
+
+In the test's own loop only the time counts in which nothing is ready: a machine that gives the
+process no time, or is slow, lets no time-out pass. What is not answered is given up as usual.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,19 @@ import asyncio
 import contextlib
 import functools
 import inspect
+import selectors
 import threading
+import time
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from tests.waiting import run_ready_tasks
 
+LOOP_STEP_S = 1e-6  # of an iteration that waits for nothing, so that a loop of them ends
+
+Result = TypeVar("Result")
 Served = TypeVar("Served", bound=AbstractAsyncContextManager[Any])
 
 
@@ -85,12 +94,42 @@ class ScriptedServer(Generic[Peer]):
         return self.all(name)
 
 
+class IdleSelector(selectors.DefaultSelector):
+    """Adds up how long nothing was ready, and no more than it was to wait for."""
+
+    idle_s = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        began_s = time.monotonic()
+        events = super().select(timeout)
+        waited_s = time.monotonic() - began_s
+        self.idle_s += max(LOOP_STEP_S, waited_s if timeout is None else min(waited_s, timeout))
+        return events
+
+
+class IdleClockLoop(asyncio.SelectorEventLoop):
+    """A loop with a clock that stands still while the loop has something to do."""
+
+    def __init__(self) -> None:
+        self._idle = IdleSelector()
+        super().__init__(self._idle)
+
+    def time(self) -> float:
+        return self._idle.idle_s
+
+
+def run_on_idle_clock(work: Coroutine[Any, Any, Result]) -> Result:
+    """Run it to its end on a loop of its own, whose clock counts idle time."""
+    with asyncio.Runner(loop_factory=IdleClockLoop) as runner:
+        return runner.run(work)
+
+
 def in_one_loop(test: Any, work: Callable[..., Awaitable[None]]) -> Any:
     """A test as pytest wants it: `work` gives it its first two arguments, pytest the others."""
 
     @functools.wraps(test)
     def run(**arguments: Any) -> None:
-        asyncio.run(work(**arguments))  # type: ignore[arg-type]
+        run_on_idle_clock(work(**arguments))  # type: ignore[arg-type]
 
     # Pytest must not look for fixtures called broker and client.
     parameters = list(inspect.signature(test).parameters.values())[2:]

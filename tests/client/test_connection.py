@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,7 +13,7 @@ import pytest
 
 from tests.gateway.loop import on_loop
 from trilogue.client.connection import FrameConnection
-from trilogue.client.errors import ConnectionLost
+from trilogue.client.errors import ConnectionLost, describe_os_error
 
 LIMIT_S = 60
 CLOSED = "the server closed the connection"
@@ -71,3 +73,23 @@ async def test_a_connection_that_its_owner_closed_blames_no_server():
         problem = await asyncio.wait_for(lost, LIMIT_S)
 
     assert str(problem) == "connection is closed"
+
+
+REFUSED = "[Errno 111] Connect call failed ('{}', 9092)"
+
+
+@pytest.mark.parametrize(
+    ("problem", "text"),
+    [
+        (ConnectionRefusedError(errno.ECONNREFUSED, REFUSED), "Connection refused"),
+        (
+            OSError(f"Multiple exceptions: {REFUSED.format('::1')}, {REFUSED.format('127.0.0.1')}"),
+            "Connection refused",
+        ),
+        (OSError(errno.ENETUNREACH, "Connect call failed"), "Network is unreachable"),
+        (socket.gaierror(-2, "Name or service not known"), "Name or service not known"),
+        (OSError("could not bind"), "could not bind"),
+    ],
+)
+def test_a_failed_connect_names_its_cause_once(problem: OSError, text: str):
+    assert describe_os_error(problem) == text

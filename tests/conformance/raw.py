@@ -6,6 +6,7 @@ mistake there cannot hide here. Plain sockets, old request versions that every b
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -13,7 +14,9 @@ from typing import NamedTuple
 from crc32c import crc32c
 from tools.servers.probe import call
 
-PRODUCE, FETCH, LIST_OFFSETS = 0, 1, 2
+from tests.server import NODES
+
+PRODUCE, FETCH, LIST_OFFSETS, METADATA = 0, 1, 2, 3
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 BATCH_HEADER = struct.Struct(">qiibIhiqqqhii")
 LATEST, EARLIEST = -1, -2
@@ -60,6 +63,41 @@ def text(value: str) -> bytes:
     return struct.pack(">h", len(raw)) + raw
 
 
+def leader_of(address: str, topic: str, partition: int) -> str:
+    """The address of the node with a partition, by Metadata v1; `address` where one has all."""
+    if not os.environ.get(NODES):
+        return address
+    answer = call(address, METADATA, 1, struct.pack(">i", 1) + text(topic))
+    at = 0
+    nodes: dict[int, str] = {}
+
+    def numbers(layout: str) -> tuple[int, ...]:
+        nonlocal at
+        found = struct.unpack_from(f">{layout}", answer, at)
+        at += struct.calcsize(f">{layout}")
+        return found
+
+    def read_text() -> str:
+        nonlocal at
+        (size,) = numbers("h")
+        at += max(size, 0)
+        return answer[at - max(size, 0) : at].decode()
+
+    for _ in range(*numbers("i")):
+        (node_id,), host, (port,), _rack = numbers("i"), read_text(), numbers("i"), read_text()
+        nodes[node_id] = f"{host}:{port}"
+    numbers("iih")  # the controller, one topic, its error
+    read_text()
+    numbers("?")
+    leaders: dict[int, int] = {}
+    for _ in range(*numbers("i")):
+        _error, number, leader, copies = numbers("hiii")
+        leaders[number] = leader
+        numbers(f"{copies}i")
+        numbers("{}i".format(*numbers("i")))  # in sync
+    return nodes[leaders[partition]]
+
+
 def fetch(
     address: str, topic: str, partition: int, offset: int, *, max_wait_ms: int = 0, version: int = 4
 ) -> Fetched:
@@ -70,7 +108,13 @@ def fetch(
     body += struct.pack(">i", 1) + text(topic) + struct.pack(">ii", 1, partition)
     body += struct.pack(">iqq", -1, offset, -1) if is_later else struct.pack(">q", offset)
     body += struct.pack(">i", 10_000_000) + (struct.pack(">i", 0) if is_later else b"")
-    answer = call(address, FETCH, version, body, timeout=10.0 + max_wait_ms / 1000)
+    answer = call(
+        leader_of(address, topic, partition),
+        FETCH,
+        version,
+        body,
+        timeout=60.0 + max_wait_ms / 1000,
+    )
     at = 4 + (6 if is_later else 0) + 4 + len(text(topic)) + 4
     _, error, high_watermark, _ = struct.unpack_from(">ihqq", answer, at)
     at += 22 + (8 if is_later else 0)
@@ -83,7 +127,7 @@ def fetch(
 def list_offset(address: str, topic: str, partition: int, timestamp: int) -> int:
     """ListOffsets v1: by time, LATEST or EARLIEST."""
     body = struct.pack(">ii", -1, 1) + text(topic) + struct.pack(">iiq", 1, partition, timestamp)
-    answer = call(address, LIST_OFFSETS, 1, body)
+    answer = call(leader_of(address, topic, partition), LIST_OFFSETS, 1, body)
     _, error, _, offset = struct.unpack_from(">ihqq", answer, 4 + len(text(topic)) + 4)
     assert error == 0, f"ListOffsets error {error}"
     return offset
@@ -93,7 +137,7 @@ def produce(address: str, topic: str, partition: int, records: bytes, acks: int 
     """One Produce v7 of ready-made record bytes; the error code of the answer."""
     body = struct.pack(">hhii", -1, acks, 10_000, 1) + text(topic)
     body += struct.pack(">iii", 1, partition, len(records)) + records
-    answer = call(address, PRODUCE, 7, body)
+    answer = call(leader_of(address, topic, partition), PRODUCE, 7, body)
     (error,) = struct.unpack_from(">h", answer, 4 + len(text(topic)) + 4 + 4)
     return error
 

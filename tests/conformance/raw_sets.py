@@ -122,7 +122,7 @@ def fetch(
     body += struct.pack(">i", all_max_bytes) if version >= 3 else b""
     body += struct.pack(">i", 1) + text(topic)
     body += struct.pack(">iiqi", 1, 0, offset, max_bytes)
-    answer = call(address, FETCH, version, body, timeout=10.0 + max_wait_ms / 1000)
+    answer = call(address, FETCH, version, body, timeout=60.0 + max_wait_ms / 1000)
     at = (4 if version >= 1 else 0) + 4 + len(text(topic)) + 4
     _, error, high_watermark, size = struct.unpack_from(">ihqi", answer, at)
     records = answer[at + 18 : at + 18 + max(size, 0)]

@@ -37,7 +37,7 @@ def cpu_time(pid: int) -> float:
 
 def dial(address: str) -> socket.socket:
     host, port = address.rsplit(":", 1)
-    return socket.create_connection((host, int(port)), timeout=10)
+    return socket.create_connection((host, int(port)), timeout=30)
 
 
 class Healthy(threading.Thread):

@@ -156,7 +156,8 @@ class Tail(Part):
         self.consumer.close()
 
 
-def reader(address: str) -> Consumer:
+def reader(address: str, more: Mapping[str, object] | None = None) -> Consumer:
+    """Return a consumer that is told what to read; `more` has settings, such as of a login."""
     return Consumer(
         {
             "bootstrap.servers": address,
@@ -166,19 +167,24 @@ def reader(address: str) -> Consumer:
             "check.crcs": True,
             **QUICK_RECONNECT,
             **QUIET,
+            **(more or {}),
         }
     )
 
 
-def create_topic(address: str, topic: str, partitions: int) -> None:
-    admin = AdminClient({"bootstrap.servers": address, **QUIET})
+def create_topic(
+    address: str, topic: str, partitions: int, more: Mapping[str, object] | None = None
+) -> None:
+    admin = AdminClient({"bootstrap.servers": address, **QUIET, **(more or {})})
     (made,) = admin.create_topics([NewTopic(topic, partitions, 1)]).values()
     made.result(PATIENCE)
 
 
-def full_read(address: str, topic: str, partitions: int) -> Reads:
+def full_read(
+    address: str, topic: str, partitions: int, more: Mapping[str, object] | None = None
+) -> Reads:
     """Everything from the first offset to the end, partition by partition."""
-    consumer = reader(address)
+    consumer = reader(address, more)
     reads: Reads = {}
     for number in range(partitions):
         low, high = consumer.get_watermark_offsets(TopicPartition(topic, number), PATIENCE)

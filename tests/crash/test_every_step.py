@@ -40,9 +40,9 @@ class Case:
 
 
 CASES = {
-    "log": Case(LogWorkload, 16, (".journal", ".segment", ".tmp", "/"), 11),
-    "groups": Case(GroupWorkload, 20, (".journal", "/"), 3),
-    "pulsar": Case(PulsarWorkload, 10),
+    "log": Case(LogWorkload, 12, (".journal", ".segment", ".tmp", "/"), 11),
+    "groups": Case(GroupWorkload, 12, (".journal", "/"), 3),
+    "pulsar": Case(PulsarWorkload, 8),
     "tubemq": Case(TubeMQWorkload, 10, (".journal", "/"), 11),
 }
 STEP_KINDS = {"write", "sync", "create", "rename", "unlink", "sync_directory", "meta"}

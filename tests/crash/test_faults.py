@@ -28,7 +28,7 @@ PARTITIONS = 3
 ENDS_WITHIN = 60.0
 KAFKA_STORAGE_ERROR = 56
 RETRIED = {"failed", "duplicated", "reordered"}  # what a producer without numbers does by itself
-ON_ITS_WAY = 2.0  # an ack may sit in a socket while the next write fails
+ON_ITS_WAY = 30.0  # an ack may sit in a socket while the next write fails, until its client runs
 
 Report = Callable[[object], None]
 
@@ -99,7 +99,7 @@ def test_a_full_disk_refuses_writes_serves_reads_and_recovers(
 
 def wait_for_refusal(server: Trilogue) -> None:
     """A producer may be kept waiting while there is hope, not for ever."""
-    deadline = Deadline("KAFKA_STORAGE_ERROR")
+    deadline = Deadline("KAFKA_STORAGE_ERROR", PATIENCE)
     while True:
         deadline.check(server.output[-2000:])
         try:
@@ -111,7 +111,7 @@ def wait_for_refusal(server: Trilogue) -> None:
 
 
 class Writer(ConfluentLoad):
-    """Values of 100 kB that are given up after two seconds, as an application would."""
+    """Values of 100 kB that are given up after a while, as an application would."""
 
     def __init__(self, server: Trilogue, ledger: Ledger, *, number: int) -> None:
         super().__init__(
@@ -122,7 +122,7 @@ class Writer(ConfluentLoad):
             number=number,
             seed=number,
             idempotent=False,
-            more={"message.timeout.ms": 2000, "queue.buffering.max.kbytes": 4096},
+            more={"message.timeout.ms": 5000, "queue.buffering.max.kbytes": 4096},
         )
 
     def size(self) -> int:

@@ -30,7 +30,7 @@ Killed = tuple[Path, Ledger]
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Killed:
     """The data of a server that was killed when all that it had been sent was acked."""
-    server = Trilogue(tmp_path_factory.mktemp("killed") / "data")
+    server = Trilogue(tmp_path_factory.mktemp("killed") / "data", {"journal.file-age": "1h"})
     server.start()
     ledger = Ledger(random.Random(7).randbytes(8))
     create_topic(server.address, "ledger", PARTITIONS)

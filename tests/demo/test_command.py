@@ -129,7 +129,7 @@ def test_a_demo_that_is_stopped_leaves_no_process(tmp_path, number):
     pid = server_of(output)
 
     process.send_signal(number)
-    message, _ = process.communicate(timeout=60)
+    message, _ = process.communicate(timeout=110)
 
     assert process.returncode == verb.INTERRUPTED
     assert "Stopped; no process of the demo is left." in message
@@ -160,7 +160,7 @@ except _Stopped:
 
 def test_a_signal_that_comes_in_a_callback_stops_the_demo():
     command = [sys.executable, "-c", SIGNAL_IN_A_CALLBACK]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=True)
 
     assert done.stdout == "stopped\n"
 

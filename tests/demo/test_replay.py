@@ -55,7 +55,7 @@ def test_topics_keep_events_that_are_years_old(servers):
 
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "headers"})
     consumer.assign([TopicPartition("kept", 0, 0)])
-    first = consumer.consume(1, timeout=10)[0]
+    first = consumer.consume(1, timeout=90)[0]
     consumer.close()
     assert first.headers() == HEADERS
     assert end_offsets(servers, "kept") == {0: 3}

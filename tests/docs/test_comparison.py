@@ -42,6 +42,8 @@ def test_each_row_is_compared_with_the_newest_result_that_has_it(tmp_path: Path)
     ]
     for number, each in enumerate(earlier):
         (tmp_path / f"{number}.json").write_text(json.dumps(each))
+    of_spark = {"date": "2026-01-02", "rows": 1_000_000, "spark_read": {}}
+    (tmp_path / "spark-read.json").write_text(json.dumps(of_spark))
 
     changes = compare_with_earlier(result("2026-01-04", 900.0, 10.0), tmp_path)
 

@@ -80,7 +80,7 @@ class PagePython:
             assert self._process.stdin is not None
             assert self._process.stdout is not None
             self._process.stdin.close()
-            self._process.wait(60)
+            self._process.wait(120)
             self._process.stdout.close()
 
 
@@ -149,7 +149,7 @@ class Typist:
             env=self._environment(),
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=240,
             check=False,
         )
         assert done.returncode == 0, f"{text}\n{done.stdout}{done.stderr}"
@@ -187,6 +187,7 @@ def spark_typist(spark_python: tuple[Path, PagePython]) -> Iterator[Typist]:
         shutil.rmtree(each) if each.is_dir() else each.unlink()
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("page", QUICK)
 def test_examples_of_a_page_run(typist: Typist, page: str):
     typist.type(ROOT / page)

@@ -73,7 +73,7 @@ def send(served: SimpleNamespace, listener: str, login: object, topic: str) -> N
         authentication=login,
         tls_trust_certs_file_path=str(served.authority.certificate),
         tls_validate_hostname=True,
-        operation_timeout_seconds=10,
+        operation_timeout_seconds=60,
         logger=SILENT,
     )
     try:

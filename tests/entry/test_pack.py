@@ -95,3 +95,26 @@ def test_one_row_is_always_packed(room: Room):
     assert packer.pack_rows(rows, 0, 10) == 1
     assert packer.pack_rows(rows, 1, 10) == 2
     assert (packer.base_timestamp, packer.max_timestamp) == (3, 3)
+
+
+def test_chosen_rows_are_packed_in_the_order_of_their_numbers(room: Room):
+    rows = room.pack.ArrowRows(3, times(7, 8, 9))
+    rows.set_values(room.pack.ByteInput(3, None, offsets(0, 1, 3, 6), memoryview(b"abbccc")))
+    rows.choose(offsets(2, 0))
+    packer, other = room.pack.RecordPacker(), room.pack.RecordPacker()
+
+    assert packer.pack_rows(rows, 0, 1000) == rows.count == 2
+
+    other.pack(0, 0, None, b"ccc", ())
+    other.pack(1, -2, None, b"a", ())
+    assert bytes(packer.packed()) == bytes(other.packed())
+    assert (packer.base_timestamp, packer.max_timestamp) == (9, 9)
+
+
+@pytest.mark.parametrize("number", [-1, 2, 2**31 - 1])
+def test_a_chosen_row_that_is_not_there_is_refused(room: Room, number: int):
+    rows = room.pack.ArrowRows(2, times(1, 2))
+    rows.choose(offsets(0, number))
+
+    with pytest.raises(ValueError, match="no row"):
+        room.pack.RecordPacker().pack_rows(rows, 0, 1000)

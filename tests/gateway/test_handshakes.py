@@ -175,6 +175,26 @@ def test_a_hello_is_whole_before_a_handshake_starts():
     asyncio.run(test())
 
 
+def test_a_kernel_short_of_memory_ends_no_hello():
+    """It makes a socket readable with fewer bytes than SO_RCVLOWAT."""
+
+    async def test() -> None:
+        hello = record(300)
+        async with listening_pair() as (client, accepted):
+            waits = asyncio.create_task(Handshakes().wait_hello(accepted, "10.0.0.1"))
+            client.sendall(hello[:200])
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(asyncio.shield(waits), 0.05)
+            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(asyncio.shield(waits), 0.2)
+            client.sendall(hello[200:])
+            await asyncio.wait_for(waits, 60)
+            assert accepted.recv(1_000) == hello
+
+    asyncio.run(test())
+
+
 @pytest.mark.parametrize(
     ("sent", "problem"),
     [

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from tests.gateway.fakes import frame
+from tests.node_ports import is_listening
 from tests.waiting import wait_on_loop
 from trilogue.gateway import listener as listen
 from trilogue.gateway.listener import Listener
@@ -81,19 +82,19 @@ class Client:
 
 
 @asynccontextmanager
-async def listening(limits: Limits, early_s=None):
+async def listening(limits: Limits, early_s=None, ahead_s=(0.0,)):
     gateway = EchoGateway()
     loop = asyncio.get_running_loop()
-    async with Listener(gateway, limits, monotonic=loop.time) as listener:
+    async with Listener(gateway, limits, monotonic=lambda: loop.time() + ahead_s[0]) as listener:
         if early_s is not None:
             listener.early_s = early_s
         address = await listener.open("127.0.0.1", 0)
         yield gateway, listener, address
 
 
-def run(test, limits: Limits | None = None, early_s=None) -> None:
+def run(test, limits: Limits | None = None, early_s=None, ahead_s=(0.0,)) -> None:
     async def body():
-        opened = listening(limits or Limits(), early_s)
+        opened = listening(limits or Limits(), early_s, ahead_s)
         async with asyncio.timeout(20), opened as (gateway, listener, address):
             await test(gateway, listener, address)
 
@@ -235,16 +236,37 @@ def test_slow_peers_are_swept_away(caplog):
     assert "connection.incomplete_frame" in caplog.messages
 
 
+def test_a_loop_that_was_held_up_cuts_no_peer(caplog):
+    """It has not read what they sent meanwhile."""
+
+    async def test(_gateway, listener, address):
+        client = await Client.connect(address)
+        content = frame(b"whole")
+        client.writer.write(content[:6])
+        await wait_on_loop(lambda: listener.sweeps > 1)
+        ahead_s[0] = 3_600.0
+        before = listener.sweeps
+        await wait_on_loop(lambda: listener.sweeps > before + 1)
+        client.writer.write(content[6:])
+        assert await client.reader.readexactly(len(content)) == content
+        await client.close()
+
+    ahead_s = [0.0]
+    run(test, Limits(sweep_s=0.01), ahead_s=ahead_s)
+
+    assert "connection.incomplete_frame" not in caplog.messages
+
+
 def test_drain_answers_requests_in_flight_and_closes():
     async def test(gateway, listener, address):
         client, idle = await Client.connect(address), await Client.connect(address)
         client.writer.write(frame(b"later"))
         await wait_on_loop(lambda: gateway.promised)
+        assert is_listening(address[1])
         draining = asyncio.create_task(listener.drain(5.0))
         await wait_on_loop(lambda: listener.connections == 1)
         assert await idle.is_cut()
-        with pytest.raises(ConnectionRefusedError):
-            await Client.connect(address)
+        assert not is_listening(address[1])
         assert not draining.done()
 
         session, place = gateway.promised[0]

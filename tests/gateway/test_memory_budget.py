@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor, Future
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.gateway.fakes import FakeTransport, frame
+from tests.gateway.loop import on_loop
 from tests.waiting import wait_on_loop
 from trilogue.gateway import memory_budget
 from trilogue.gateway.memory_budget import (
@@ -30,6 +32,8 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_budget, "TICK_S", 0.01)
     monkeypatch.setattr(memory_budget, "STALLED_S", STALLED_S)
     monkeypatch.setattr(memory_budget, "PATIENCE_S", 0.2)
+    clock = SimpleNamespace(monotonic=lambda: asyncio.get_running_loop().time())
+    monkeypatch.setattr(memory_budget, "time", clock)  # the loop's: a slow machine changes nothing
 
 
 class Peer(MemoryHolder):
@@ -57,7 +61,7 @@ class Peer(MemoryHolder):
 
 
 def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(test())
+    on_loop(test)()
 
 
 def test_large_requests_leave_a_share_to_small_ones():
@@ -427,5 +431,41 @@ def test_memory_of_work_is_never_taken_away():
             assert memory.size_bytes == 8 * MIB
         assert budget.size_bytes <= MIB
         await wait_on_loop(lambda: resumed)
+
+    run(test)
+
+
+def test_work_that_holds_memory_and_waits_for_more_goes_on():
+    """Where all that is worked on waits, one after the other has more than the limit."""
+
+    async def test() -> None:
+        budget = MemoryBudget(100 * MIB)
+        most = 0
+
+        async def decode(address: str) -> None:
+            nonlocal most
+            with WorkMemory(budget, address, 8 * MIB) as memory:
+                await budget.reserve(memory, 32 * MIB)
+                most = max(most, budget.size_bytes)
+                await asyncio.sleep(0)
+
+        works = [decode(f"address-{number}") for number in range(20)]
+        await asyncio.wait_for(asyncio.gather(*works), 60)
+
+        assert most <= 20 * 8 * MIB + 24 * MIB, "one at a time"
+        assert not budget.size_bytes
+        assert not budget.waiting
+
+    run(test)
+
+
+def test_work_goes_on_beside_peers_that_hold_memory_and_move():
+    async def test() -> None:
+        budget = MemoryBudget(10 * MIB)
+        peer = Peer(budget, 4 * MIB, moves=True)
+        with WorkMemory(budget, "", 4 * MIB) as memory:
+            await asyncio.wait_for(budget.reserve(memory, 6 * MIB), 60)
+
+        assert not peer.is_evicted
 
     run(test)

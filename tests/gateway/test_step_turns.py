@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from tests.gateway.loop import on_loop
-from trilogue.gateway.steps import next_step, run_in_turns
+from trilogue.gateway.steps import next_step, run_in_turns, start_at_once
 
 WORKERS, STEPS = 50, 10
 
@@ -55,7 +57,7 @@ async def test_a_cancelled_request_gives_its_turn_to_the_next():
     for each in others[1:4]:
         each.cancel()
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await others[0]
         await others[4]
         await next_step()
@@ -69,3 +71,64 @@ async def test_steps_return_their_result():
         return "done"
 
     assert await run_in_turns(steps()) == "done"
+
+
+@on_loop
+async def test_a_request_that_need_not_wait_is_answered_at_once():
+    order = []
+
+    async def answer() -> None:
+        order.append("answer")
+
+    assert start_at_once(answer()) is None
+    assert order == ["answer"]
+
+
+@on_loop
+async def test_a_request_that_waits_goes_on_as_a_task():
+    loop = asyncio.get_running_loop()
+    order = []
+
+    async def answer() -> None:
+        for name in "abc":
+            order.append(name)
+            answered = loop.create_future()
+            loop.call_soon(answered.set_result, name.upper())
+            order.append(await answered)
+            await asyncio.sleep(0)
+        order.append(await asyncio.create_task(asyncio.sleep(0, "d")))
+
+    rest = start_at_once(answer())
+
+    assert order[0] == "a"
+    assert rest is not None
+    await asyncio.create_task(rest)
+    assert order == ["a", "A", "b", "B", "c", "C", "d"]
+
+
+@on_loop
+async def test_a_started_request_gets_failures_and_its_cancellation():
+    order = []
+    failed = asyncio.get_running_loop().create_future()
+
+    async def answer() -> None:
+        with pytest.raises(ValueError, match="lost"):
+            await failed
+        order.append("failure")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            order.append("end")
+
+    rest = start_at_once(answer())
+    assert rest is not None
+    task = asyncio.create_task(rest)
+    failed.set_exception(ValueError("lost"))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert order == ["failure"]
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert order == ["failure", "end"]

@@ -10,7 +10,7 @@ import pytest
 from tests.gateway.fakes import FakeTransport, Turns, frame
 from tests.pure import load_pure
 from trilogue.gateway import frame_dispatcher
-from trilogue.gateway.frame_dispatcher import ITERATION_S, SHORT_S
+from trilogue.gateway.frame_dispatcher import ITERATION_S, LARGE_BYTES, SHORT_S
 from trilogue.gateway.memory_budget import ConnectionMemory
 from trilogue.gateway.stream import STOP_BROKER, STOP_SESSION, Close, Limits, Stream
 from trilogue.wire.frames import Frames, Int32Frames
@@ -62,6 +62,7 @@ class Setup:
         framer: Callable[[int], Frames] = Int32Frames,
         turns: Turns | None = None,
         memory: ConnectionMemory | None = None,
+        defer: Callable[[Callable[[], None]], object] | None = None,
     ) -> None:
         self.turns = turns or Turns()
         self.session = Recorder()
@@ -69,7 +70,7 @@ class Setup:
         self.stream = Stream(
             self.session,
             limits,
-            call_soon=self.turns.call_soon,
+            call_soon=defer or self.turns.call_soon,
             on_gone=self.gone.append,
             framer=framer,
             memory=memory,
@@ -224,6 +225,32 @@ def test_requests_of_a_connection_that_take_long_are_of_many_iterations():
     time.turns.run_all()
     assert len(setup.session.frames) == 30
     assert setup.transport.reading
+
+
+def test_small_frames_wait_for_one_large_frame_not_for_those_of_all_connections():
+    time = Budget()
+    memory = ConnectionMemory(iterations=time.budget)
+    *large, small = (
+        Setup(turns=time.turns, memory=memory, defer=time.budget.defer) for _ in range(7)
+    )
+    processed = []
+
+    def process(content: bytes) -> None:
+        processed.append(len(content))
+        time.spend(5 * ITERATION_S)
+
+    for each in large:
+        each.session.on_frame = process
+        each.transport.receive(frame(bytes(LARGE_BYTES + 1)))
+    small.transport.receive(frame(b"small"))
+    assert len(processed) == 1
+
+    time.turns.run()
+    assert small.session.frames == [b"small"]
+    assert len(processed) == 2
+    time.turns.run_all()
+    assert len(processed) == len(large)
+    assert all(each.transport.reading for each in large)
 
 
 @BOTH
@@ -385,6 +412,24 @@ def test_a_frame_that_stays_incomplete_is_cut_after_its_deadline():
     setup.stream.sweep(32.0)
 
     assert setup.transport.aborted
+
+
+def test_a_frame_that_waits_for_its_turn_is_not_cut():
+    """The bytes are there: it is the server that is late."""
+    time = Budget()
+    memory = ConnectionMemory(iterations=time.budget)
+    first, second = (Setup(turns=time.turns, memory=memory) for _ in range(2))
+    first.session.on_frame = lambda _: time.spend(1.5 * ITERATION_S)
+    first.transport.receive(frame(b"long"))
+    second.stream.sweep(0.0)
+    second.transport.receive(frame(b"late"))
+
+    for second_s in range(1, 100):
+        second.stream.sweep(float(second_s))
+    time.turns.run_all()
+
+    assert second.session.frames == [b"late"]
+    assert not second.transport.aborted
 
 
 def test_a_slow_loris_is_cut_though_it_always_sends_a_little(caplog):

@@ -214,7 +214,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
 
 TestTransactions = TransactionMachine.TestCase
-TestTransactions.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestTransactions.settings = settings(max_examples=24, stateful_step_count=40, deadline=None)
 
 
 @pytest.mark.long

@@ -379,9 +379,25 @@ IMPOSSIBLE = {
 }
 
 
+@pytest.fixture(scope="module", params=[*STORES, POSTGRES])
+def taken(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Meta]:
+    """A store for all invalid writes, of which none may change anything."""
+    if request.param == POSTGRES:
+        server: PostgresServer = request.getfixturevalue("postgres_server")
+        store = postgres(server.new_database())
+    else:
+        store = request.param(tmp_path_factory.mktemp("taken"))
+    commit(store, PutTopic(topic("taken", 3)), PutSegment(segment(1, 3)), SetFlushedThrough(5))
+    yield store
+    store.close()
+
+
 @pytest.mark.parametrize("op", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
-def test_invalid_write_is_refused_and_others_are_committed(meta: Meta, op: Op):
-    commit(meta, PutTopic(topic("taken", 3)), PutSegment(segment(1, 3)), SetFlushedThrough(5))
+def test_invalid_write_is_refused_and_others_are_committed(taken: Meta, op: Op):
+    meta = taken
+    before = dict(meta.state.topics), dict(meta.state.segments)
 
     async def both() -> list[object]:
         good = [meta.write([PutSetting("good", str(n))]) for n in range(2)]
@@ -394,6 +410,7 @@ def test_invalid_write_is_refused_and_others_are_committed(meta: Meta, op: Op):
     assert isinstance(first, ChangeResult)
     assert isinstance(second, ChangeResult)
     assert meta.state.settings == {"good": "1"}
+    assert (meta.state.topics, meta.state.segments) == before
 
 
 def test_unknown_preconditions_are_refused(meta: Meta):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -157,16 +158,27 @@ def test_a_commit_that_no_standby_has_is_not_acknowledged(
     waiting = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
     with running_postgres() as server:
         meta = open_meta(server.new_database())
+        count = 1  # of increments
 
         def wait_for_standby(names: str) -> None:
             server.run(f"ALTER SYSTEM SET synchronous_standby_names = '{names}'")
             server.run("SELECT pg_reload_conf()")
 
+        async def start_waiting() -> asyncio.Task[None]:
+            """Return the first commit that waits: processes of the server read settings later."""
+            nonlocal count
+            while True:
+                task = asyncio.create_task(increment(meta))
+                count += 1
+                while not task.done():
+                    if await asyncio.to_thread(server.run, waiting):
+                        return task
+                await task
+
         async def run() -> None:
             await increment(meta)
             await asyncio.to_thread(wait_for_standby, "standby")
-            await asyncio.sleep(1)  # the server reads its settings again
-            task = asyncio.create_task(increment(meta))
+            task = await start_waiting()
             former: object = None
             for _ in range(2):  # the commit, and then what asks for its outcome
                 while True:
@@ -183,7 +195,7 @@ def test_a_commit_that_no_standby_has_is_not_acknowledged(
 
         asyncio.run(run())
 
-        assert meta.state.settings["n"] == "2"
+        assert meta.state.settings["n"] == str(count)
         meta.close()
 
 
@@ -204,6 +216,27 @@ def test_a_node_of_an_older_epoch_writes_nothing_after_an_outage(
     asyncio.run(increment(newer))
 
     assert newer.state.settings["n"] == "1"
+
+
+def test_a_fenced_node_waits_for_its_end_without_work(
+    open_meta: Callable[..., PostgresMeta], url: str
+):
+    older = open_meta(url)
+    open_meta(url)
+    with pytest.raises(Fenced):
+        asyncio.run(increment(older))
+    rounds: list[int] = []
+    clear = older._announced.clear
+
+    def count_round() -> None:
+        rounds.append(1)
+        clear()  # an announcement that was on its way ends one wait, not every one
+
+    older._announced.clear = count_round  # type: ignore[method-assign]
+
+    time.sleep(0.2)
+
+    assert len(rounds) < 10
 
 
 def test_a_server_that_lost_a_change_is_refused(

@@ -280,7 +280,7 @@ class World:
             journal = SharedJournal(self.node, NODE, self.epoch)
             journal.swap()
             try:
-                await journal.write(sequence, b"%d" % sequence)
+                await journal.write(sequence, b"%02d" % sequence)
                 stored = True
             except Fenced:
                 stored, self.is_fenced = self.mistake == "zero rows acknowledged", True
@@ -411,6 +411,28 @@ def test_no_order_loses_an_acknowledged_window(url: str, scenario: str):
     assert played == {"two inserts": 35, "an insert and a flush": 210}[scenario]
 
 
+def plant(monkeypatch: pytest.MonkeyPatch, mistake: str) -> None:
+    for name in ("INSERT", "INSERT_PIECE"):
+        insert = getattr(shared_journal, name)
+        if mistake == "no lock":
+            insert = insert.replace("FOR SHARE OF shared_journals", "")
+        elif mistake == "a key share lock":
+            insert = insert.replace("FOR SHARE", "FOR KEY SHARE")
+        monkeypatch.setattr(shared_journal, name, insert)
+
+
+@pytest.mark.parametrize("mistake", ["no lock", "a key share lock"])
+def test_a_planted_mistake_loses_a_window_in_pieces(
+    url: str, monkeypatch: pytest.MonkeyPatch, mistake: str
+):
+    monkeypatch.setattr(shared_journal, "PIECE_BYTES", 1)
+    plant(monkeypatch, mistake)
+
+    _, lost = play_all(url, "two inserts", mistake)
+
+    assert lost, "the schedules do not show the mistake"
+
+
 @pytest.mark.parametrize(
     ("mistake", "scenario"),
     [
@@ -425,12 +447,7 @@ def test_no_order_loses_an_acknowledged_window(url: str, scenario: str):
 def test_a_planted_mistake_loses_a_window(
     url: str, monkeypatch: pytest.MonkeyPatch, mistake: str, scenario: str
 ):
-    insert = shared_journal.INSERT
-    if mistake == "no lock":
-        insert = insert.replace("FOR SHARE OF shared_journals", "")
-    elif mistake == "a key share lock":
-        insert = insert.replace("FOR SHARE", "FOR KEY SHARE")
-    monkeypatch.setattr(shared_journal, "INSERT", insert)
+    plant(monkeypatch, mistake)
 
     _, lost = play_all(url, scenario, mistake)
 

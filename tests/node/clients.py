@@ -16,7 +16,7 @@ def produce(server, topic, values):
     producer = Producer({"bootstrap.servers": server.kafka, "acks": "all", "linger.ms": 1})
     for value in values:
         producer.produce(topic, value, on_delivery=delivered)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     return offsets
 
 
@@ -30,7 +30,7 @@ def consume(server, topic, count):
     values = []
     try:
         while len(values) < count:
-            message = consumer.poll(20)
+            message = consumer.poll(60)
             assert message is not None, f"{len(values)} of {count} came"
             assert message.error() is None, message.error()
             values.append(message.value())

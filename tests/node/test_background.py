@@ -21,7 +21,7 @@ from trilogue.node.settings.sources import load_settings
 from trilogue.node.settings.table import LISTENERS
 from trilogue.node.storage import new_topic_id, wall_clock_ms
 
-DEADLINE_S = 20
+DEADLINE_S = 60
 
 
 @contextlib.asynccontextmanager

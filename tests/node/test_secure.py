@@ -101,7 +101,7 @@ def test_config_shows_where_the_settings_of_a_secured_directory_are_from(tmp_pat
 
 
 def get(server, path: str, auth: tuple[str, str] | None = None) -> int:
-    return httpx.get(f"{server.http}{path}", auth=auth, timeout=20).status_code
+    return httpx.get(f"{server.http}{path}", auth=auth, timeout=60).status_code
 
 
 def test_certificates_are_made_once_and_renewed_before_they_end(tmp_path):
@@ -194,7 +194,7 @@ def test_clients_work_with_their_configurations_as_they_are(tmp_path):
         topic = "persistent://public/default/orders"
         consumer = client.subscribe(topic, "billing")
         client.create_producer(topic).send(b"paid")
-        assert consumer.receive(20_000).data() == b"paid"
+        assert consumer.receive(60_000).data() == b"paid"
         client.close()
 
         kafka = dict(
@@ -205,7 +205,7 @@ def test_clients_work_with_their_configurations_as_they_are(tmp_path):
         delivered: list[object] = []
         producer = Producer(kafka)
         producer.produce("orders", b"x", on_delivery=lambda error, _: delivered.append(error))
-        producer.flush(20)
+        producer.flush(60)
         assert delivered == [None]
 
         http_conf = data / "clients/http.conf"

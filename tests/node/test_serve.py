@@ -71,7 +71,7 @@ def test_a_standby_is_a_master_that_sends_its_clients_on(tmp_path):
     with start_server(tmp_path / "data", listen=doors, tubemq__standby=True) as server:
         request = RegisterRequestP2M(clientId="p", hostName="h", brokerCheckSum=-1)
         host, port = server.tubemq.split(":")
-        with socket.create_connection((host, int(port)), 10) as master:
+        with socket.create_connection((host, int(port)), 60) as master:
             master.sendall(encode_request(7, 1, 1, request.SerializeToString(), timeout_ms=10_000))
             frames, reported = BlockFrames(), None
             while reported is None:

@@ -27,7 +27,7 @@ SMALL = {
     "retention.check-every": "100ms",
     "segments.grace": "100ms",
 }
-DEADLINE_S = 20
+DEADLINE_S = 60
 
 
 def metrics(server):
@@ -41,7 +41,7 @@ def metrics(server):
 def make_topic(server, name, **settings):
     admin = AdminClient({"bootstrap.servers": server.kafka})
     config = {key.replace("_", "."): value for key, value in settings.items()}
-    admin.create_topics([NewTopic(name, 1, config=config)])[name].result(10)
+    admin.create_topics([NewTopic(name, 1, config=config)])[name].result(60)
 
 
 def segments(server):
@@ -73,7 +73,7 @@ def one_by_one(server, sent):
     producer = Producer({"bootstrap.servers": server.kafka, "linger.ms": 0})
     for value in sent:
         producer.produce("t", value, on_delivery=lambda error, _: acked.append(error))
-        producer.flush(20)
+        producer.flush(60)
     assert acked == [None] * len(sent)
 
 
@@ -96,7 +96,7 @@ def test_a_kill_between_flushes_loses_nothing(tmp_path, flushes):
 def positions(server, topic):
     consumer = Consumer({"bootstrap.servers": server.kafka, "group.id": "g"})
     try:
-        return [each.offset for each in consumer.committed([TopicPartition(topic, 0)], 20)]
+        return [each.offset for each in consumer.committed([TopicPartition(topic, 0)], 60)]
     finally:
         consumer.close()
 
@@ -159,7 +159,7 @@ def test_messages_and_files_go_when_there_are_too_many_of_them(tmp_path):
             "retention.bytes", str(keep), incremental_operation=AlterConfigOpType.SET
         )
         config_resource = ConfigResource("topic", "large", incremental_configs=[change])
-        admin.incremental_alter_configs([config_resource])[config_resource].result(10)
+        admin.incremental_alter_configs([config_resource])[config_resource].result(60)
 
         reader = Consumer({"bootstrap.servers": server.kafka, "group.id": "nobody"})
         place = TopicPartition("large", 0)
@@ -178,7 +178,7 @@ def test_files_go_when_all_records_in_them_were_deleted(tmp_path):
 
         admin = AdminClient({"bootstrap.servers": server.kafka})
         (deleted,) = admin.delete_records([TopicPartition("t", 0, 200)]).values()
-        assert deleted.result(10).low_watermark == 200
+        assert deleted.result(60).low_watermark == 200
 
         wait_until(lambda: not segments(server), "a file stays")
         assert produce(server, "t", [b"next"]) == [200]
@@ -191,7 +191,7 @@ def test_files_of_a_deleted_topic_go(tmp_path):
         wait_until(lambda: segments(server), "never flushed")
 
         admin = AdminClient({"bootstrap.servers": server.kafka})
-        admin.delete_topics(["gone"])["gone"].result(10)
+        admin.delete_topics(["gone"])["gone"].result(60)
 
         wait_until(lambda: not segments(server), "a file stays")
 
@@ -268,7 +268,7 @@ def send(server, sent):
     )
     for value in sent:
         producer.produce("t", value, on_delivery=reported)
-    producer.flush(10)
+    producer.flush(60)
     return acked
 
 

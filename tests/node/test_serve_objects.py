@@ -140,14 +140,14 @@ def test_old_messages_are_read_from_objects_and_go_from_there(tmp_path: Path, st
         store.show()
         found = []
         while len(found) < COUNT + 50:
-            message = consumer.poll(20)
+            message = consumer.poll(60)
             assert message is not None
             assert message.error() is None
             found.append(message.value())
         assert found == sent + sent[:50]
         consumer.close()
         admin = AdminClient({"bootstrap.servers": server.kafka})
-        admin.delete_topics(["t"])["t"].result(10)
+        admin.delete_topics(["t"])["t"].result(60)
         wait_until(lambda: not store.names(), "never removed")
         assert all(secret not in server.output for secret in KEYS.values())
         assert server.stop() == 0

@@ -20,7 +20,7 @@ from trilogue.node.node import Node
 from trilogue.node.settings.sources import load_settings
 from trilogue.node.settings.table import ALL_LISTENERS, LISTENERS
 
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 T = TypeVar("T")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import struct
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -66,11 +67,11 @@ def kafka_client(node, user, mechanism="PLAIN"):
     )
 
 
-def pulsar_client(node, user):
+def pulsar_client(node, user, timeout_s=60):
     return pulsar.Client(
         f"pulsar://{node.doors['pulsar']}",
         authentication=pulsar.AuthenticationBasic(user, PASSWORD),
-        operation_timeout_seconds=2,
+        operation_timeout_seconds=timeout_s,
         logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
     )
 
@@ -93,7 +94,9 @@ def guess_at_kafka(node, user):
         )
     for peer in peers:
         receive(peer)
-        assert struct.unpack_from(">h", receive(peer), 4) == (58,)
+        # A password that had to wait too long, on a slow machine, is not called wrong.
+        if peer.recv(1, socket.MSG_PEEK):
+            assert struct.unpack_from(">h", receive(peer), 4) == (58,)
         assert peer.recv(1) == b"", "the connection is closed"
         peer.close()
 
@@ -122,15 +125,19 @@ def guess_at_pulsar(node, user):
 @pytest.mark.parametrize("user", ["alice", "mallory"], ids=["known", "unknown"])
 @pytest.mark.parametrize("guess", [guess_at_kafka, guess_at_pulsar])
 def test_of_hundreds_of_guesses_at_once_few_are_checked(node, guess, user):
-    before = reasons(node, user)[TOO_MANY_FAILURES_OF_USER]
+    before, began = reasons(node, user), time.monotonic()
 
     guess(node, user)
 
-    assert reasons(node, user)[TOO_MANY_FAILURES_OF_USER] - before >= GUESSES // 2
+    failed = reasons(node, user) - before
+    took_s = time.monotonic() - began
+    unchecked = failed[TOO_MANY_FAILURES_OF_USER] + failed[TOO_MANY_AT_ONCE]
+    assert failed.total() == GUESSES
+    assert GUESSES - unchecked <= FAILURES_MAX + FAILURES_PER_S * took_s + 1
     other = pulsar_client(node, "bob")
     other.create_producer("orders-partition-0").send(b"x")
     other.close()
-    assert kafka_client(node, "bob").list_topics(timeout=20).topics
+    assert kafka_client(node, "bob").list_topics(timeout=60).topics
 
 
 def test_a_user_with_many_failures_is_refused_at_every_listener(node):
@@ -142,8 +149,8 @@ def test_a_user_with_many_failures_is_refused_at_every_listener(node):
     for mechanism in ("PLAIN", "SCRAM-SHA-256"):
         with pytest.raises(KafkaException):
             kafka_client(node, "carol", mechanism).list_topics(timeout=1)
-        assert kafka_client(node, "bob", mechanism).list_topics(timeout=20).topics
-    locked = pulsar_client(node, "carol")
+        assert kafka_client(node, "bob", mechanism).list_topics(timeout=60).topics
+    locked = pulsar_client(node, "carol", timeout_s=2)
     with pytest.raises((pulsar.AuthenticationError, pulsar.Timeout)):
         locked.create_producer("orders-partition-0")
     locked.close()
@@ -153,7 +160,7 @@ def test_a_user_with_many_failures_is_refused_at_every_listener(node):
     assert reasons(node, "carol").keys() == {TOO_MANY_FAILURES_OF_USER}
 
     failures._counts.clear()  # as time does
-    assert kafka_client(node, "carol", "SCRAM-SHA-512").list_topics(timeout=20).topics
+    assert kafka_client(node, "carol", "SCRAM-SHA-512").list_topics(timeout=60).topics
 
 
 @contextmanager

@@ -210,6 +210,6 @@ def test_the_file_of_a_secured_node_is_read(tmp_path: Path):
                 await client.subscribe("secured", "s") as consumer,
             ):
                 await (await client.producer("secured")).send(b"x")
-                return (await consumer.receive(timeout_s=10)).value
+                return (await consumer.receive(timeout_s=60)).value
 
         assert asyncio.run(work()) == b"x"

@@ -17,6 +17,7 @@ pulsar = pytest.importorskip("pulsar")
 SECRET = "a secret of thirty-two bytes, or more"
 OTHER = "another secret of more than thirty-two bytes"
 SETTINGS = {"access.authenticate": "true", "access.authorize": "true"}
+REFUSED_WITHIN_S = 2  # the client tries again until then
 READ, WRITE, TOPIC = Operation.READ, Operation.WRITE, ResourceKind.TOPIC
 
 
@@ -41,12 +42,12 @@ def token(node, user="alice", secret=SECRET, **claims):
     return jwt.encode({"sub": user, "iat": now_s, **claims}, secret, algorithm="HS256")
 
 
-def connect(node, authentication=None):
+def connect(node, authentication=None, *, timeout_s=30):
     quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
     return pulsar.Client(
         f"pulsar://{node.doors['pulsar']}",
         authentication=authentication,
-        operation_timeout_seconds=2,
+        operation_timeout_seconds=timeout_s,
         logger=quiet,
     )
 
@@ -98,14 +99,13 @@ def wrong_credentials(node):
 def test_wrong_credentials_are_refused_with_one_line(node, case):
     name, authentication = list(wrong_credentials(node).items())[case]
     before = len(failed_logins(node))
-    client = connect(node, authentication)
+    client = connect(node, authentication, timeout_s=REFUSED_WITHIN_S)
 
     with pytest.raises((pulsar.AuthenticationError, pulsar.Timeout)):
         send_one(client)
 
     client.close()
-    lines = failed_logins(node)[before:]
-    assert lines, name
+    lines = wait_until(lambda: failed_logins(node)[before:], f"a line about {name}")
     assert {line["protocol"] for line in lines} == {"pulsar"}
     assert not any(secret in json.dumps(lines) for secret in ("wonder", "wander", SECRET))
 
@@ -123,7 +123,7 @@ def test_the_token_of_a_deleted_user_is_refused_and_its_connection_ends(node):
     node.put_user("fred", None)
     old = token(node, "fred", iat=node.node.now_ms() // 1_000 - 10)
     client = connect(node, pulsar.AuthenticationToken(old))
-    producer = client.create_producer("orders-partition-0", send_timeout_millis=3_000)
+    producer = client.create_producer("orders-partition-0", send_timeout_millis=10_000)
     producer.send(b"before")
     gateway = node.node.gateways.pulsar
     assert [each.principal.name for each in gateway.connections].count("fred") >= 1
@@ -136,7 +136,7 @@ def test_the_token_of_a_deleted_user_is_refused_and_its_connection_ends(node):
     )
     with pytest.raises(pulsar.PulsarException):
         producer.send(b"after")
-    again = connect(node, pulsar.AuthenticationToken(old))
+    again = connect(node, pulsar.AuthenticationToken(old), timeout_s=REFUSED_WITHIN_S)
     with pytest.raises((pulsar.AuthenticationError, pulsar.Timeout)):
         send_one(again)
     again.close()
@@ -153,6 +153,6 @@ def test_a_client_renews_its_token_when_it_is_challenged(node):
 
     client = connect(node, pulsar.AuthenticationToken(make))
     producer = client.create_producer("orders-partition-0")
-    wait_until(lambda: len(made) >= 3, "two renewals", timeout_s=25)
+    wait_until(lambda: len(made) >= 3, "two renewals", timeout_s=100)
     producer.send(b"after the renewal")
     client.close()

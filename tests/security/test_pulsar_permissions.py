@@ -53,7 +53,7 @@ def produce(node):
     producer.produce(
         "orders", b"x", on_delivery=lambda problem, _: names.append(problem and problem.name())
     )
-    producer.flush(20)
+    producer.flush(60)
     return names[0]
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import selectors
 import socket
 
 import pytest
 from confluent_kafka import Producer
 
 from tests.security.live_node import LiveNode
+from tests.waiting import wait_until
 from trilogue.broker.access.users import make_user
 from trilogue.broker.quotas.quotas import DEFAULT, QuotaEntity, QuotaKind
 
@@ -18,7 +20,7 @@ USER, PASSWORD = "alice", "wonder"
 RATE = 20_000.0  # bytes a second; as many at once after a pause
 SIZE = 30_000
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.full, pytest.mark.timeout(120)]
 
 
 @pytest.fixture(scope="module")
@@ -55,35 +57,42 @@ def test_quota_of_a_user_is_shared_by_pulsar_and_kafka_producers(node):
     )
     quotas = node.node.storage.broker.quotas
 
-    kafka.list_topics("orders", 10)  # connected before the debt is made
-    for _ in range(2):
-        producer.send(b"x" * SIZE)  # waits for the receipt; the second one is read 0.5 s later
-    waits = quotas.waits[QuotaKind.PRODUCED]
-    kafka.produce("orders", b"x")
-    left = kafka.flush(30)
-    kafka.poll(1)
+    kafka.list_topics("orders", 60)  # connected before the debt is made
+    producer.send(b"x" * SIZE)  # waits for the receipt; the next one is read 0.5 s later
+
+    def is_throttled():
+        producer.send(b"x" * SIZE)  # the debt of a second, in which a slow machine may be late
+        kafka.produce("orders", b"x")
+        assert kafka.flush(60) == 0
+        kafka.poll(1)
+        return throttled_ms
+
+    wait_until(is_throttled, "a Kafka producer throttled for the debt of a Pulsar producer")
     client.close()
 
-    assert waits == 2
-    assert left == 0
-    assert throttled_ms, "the debt is the user's, whoever made it"
+    assert quotas.waits[QuotaKind.PRODUCED] >= 3
 
 
 @pytest.mark.parametrize("listener", ["kafka-sasl", "pulsar", "tubemq-broker"])
-def test_new_connections_of_an_address_are_limited_at_every_listener(node, listener):
+def test_new_connections_of_an_address_are_limited_at_every_listener(node, listener, caplog):
     broker = node.node.storage.broker
     everyone = QuotaEntity(address=DEFAULT)
     node.write(broker.quotas.plan_alter([(everyone, {QuotaKind.CONNECTIONS: 2.0})]))
-    host, port = node.doors[listener].split(":")
-    try:
-        opened = [socket.create_connection((host, int(port)), 10) for _ in range(6)]
-        closed = 0
-        for each in opened:
-            each.settimeout(2.0)
-            with contextlib.suppress(TimeoutError):
-                closed += not each.recv(1)
-            each.close()
-    finally:
-        node.write(broker.quotas.plan_alter([(everyone, {QuotaKind.CONNECTIONS: None})]))
+    address = node.doors[listener].split(":")
+    with selectors.DefaultSelector() as selector, contextlib.ExitStack() as opened:
+        opened.callback(
+            lambda: node.write(
+                broker.quotas.plan_alter([(everyone, {QuotaKind.CONNECTIONS: None})])
+            )
+        )
+        for _ in range(20):
+            peer = opened.enter_context(socket.create_connection(address, 60))
+            selector.register(peer, selectors.EVENT_READ)
+        # None of the listeners speaks first: what can be read is the end of the connection.
+        wait_until(
+            lambda: len(selector.select(0)) >= 2,
+            "the end of those that came too early, when their time has come",
+            timeout_s=60,
+        )
 
-    assert closed >= 2, "those that came too early are closed when their time has come"
+    assert caplog.messages.count("listener.address_early") >= 2

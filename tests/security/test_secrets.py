@@ -87,6 +87,6 @@ def _describe_configs(bootstrap: str) -> str:
     """Return every configuration that Kafka's administration shows, as text."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     resource = ConfigResource(ConfigResource.Type.BROKER, "1")
-    found = admin.describe_configs([resource])[resource].result(20)
+    found = admin.describe_configs([resource])[resource].result(60)
     assert found
     return "\n".join(f"{entry.name}={entry.value}" for entry in found.values())

@@ -36,7 +36,7 @@ def node(tmp_path_factory):
 @pytest.fixture
 def web(node):
     token = (node.node.storage.directory.path / "tubemq-web-token").read_text().strip()
-    with httpx.Client(base_url=f"http://{node.doors['http']}", timeout=20) as client:
+    with httpx.Client(base_url=f"http://{node.doors['http']}", timeout=60) as client:
 
         def call(method, *, token=token, **params):
             more = {"confModAuthToken": token, "createUser": "admin", "modifyUser": "admin"}

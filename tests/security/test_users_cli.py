@@ -49,7 +49,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespac
 
 def status(secured: SimpleNamespace, user: str, password: str) -> int:
     url = f"{secured.server.http}{TENANTS}/public"
-    return httpx.get(url, auth=(user, password), timeout=20).status_code
+    return httpx.get(url, auth=(user, password), timeout=60).status_code
 
 
 def test_a_user_from_its_creation_to_its_end(secured):

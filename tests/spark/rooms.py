@@ -29,13 +29,13 @@ def make_topic(server: Server, partitions: int, name: str | None = None, **setti
     name = name or next(names)
     admin = AdminClient({"bootstrap.servers": server.kafka})
     config = {"retention.ms": "-1", **{key.replace("_", "."): one for key, one in settings.items()}}
-    admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(10)
+    admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(90)
     return name
 
 
 def remove_topic(server: Server, name: str) -> None:
     admin = AdminClient({"bootstrap.servers": server.kafka})
-    admin.delete_topics([name])[name].result(10)
+    admin.delete_topics([name])[name].result(90)
 
 
 def produce(
@@ -44,7 +44,7 @@ def produce(
     producer = confluent_kafka.Producer({"bootstrap.servers": server.kafka, **settings})
     for row in rows:
         producer.produce(topic, **row)
-    assert producer.flush(20) == 0
+    assert producer.flush(90) == 0
 
 
 def close_links(address: str) -> None:

@@ -80,7 +80,7 @@ def test_open_and_aborted_transactions_are_read_where_they_are_wanted(server, le
     for value, end in zip((b"a", b"b", b"c"), ends, strict=True):
         producer.begin_transaction()
         producer.produce(topic, value, partition=0)
-        producer.flush(20)
+        producer.flush(90)
         if end is not None:
             end(20)
     options = parse(server, topic, kafka__isolation__level=level, columns="value")
@@ -105,7 +105,7 @@ def test_positions_are_published_for_a_group(server):
         {"bootstrap.servers": server.kafka, "group.id": f"lag-of-{topic}"}
     )
     partitions = [confluent_kafka.TopicPartition(topic, number) for number in (0, 1)]
-    committed = consumer.committed(partitions, timeout=20)
+    committed = consumer.committed(partitions, timeout=90)
     assert [each.offset for each in committed] == [end[topic]["0"], end[topic]["1"]]
 
     consumer.subscribe([topic])

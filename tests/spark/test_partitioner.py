@@ -42,3 +42,14 @@ def test_the_partition_column_wins_where_it_is_not_null():
 def test_a_partition_that_does_not_exist_is_refused(number):
     with pytest.raises(ValueError, match=r"0\.\.2"):
         Partitioner(3).assign(batch(partition=pa.array([number], pa.int32())))
+
+
+def test_rows_are_grouped_by_partition_in_their_order():
+    numbers = pa.array([9, 2, 0, 2, 2, 0], pa.int32()).slice(1)
+
+    groups = Partitioner(4).group(batch(partition=numbers))
+
+    assert [(number, rows.cast("i").tolist()) for number, rows in groups] == [
+        (0, [1, 4]),
+        (2, [0, 2, 3]),
+    ]

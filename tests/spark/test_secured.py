@@ -90,7 +90,7 @@ def write_flights(data: Path, topic: str, registry: dict[str, str]) -> None:
         for number in range(5):
             context = SerializationContext(topic, MessageField.VALUE)
             producer.produce(topic, serializer({"id": number}, context))
-        assert producer.flush(20) == 0
+        assert producer.flush(90) == 0
 
 
 def test_a_registry_with_login_and_tls_gives_the_schemas(data, tmp_path):

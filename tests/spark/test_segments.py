@@ -107,7 +107,7 @@ def test_aborted_transactions_are_no_rows(server):
     for number in range(8):
         producer.begin_transaction()
         producer.produce(topic, b"%d" % number)
-        producer.flush(20)
+        producer.flush(90)
         produce(server, topic, [{"value": b"beside %d" % number}])
         kept.append(b"beside %d" % number)
         if number % 3:
@@ -132,7 +132,7 @@ def test_an_open_transaction_ends_what_is_read(server):
     producer.init_transactions(20)
     producer.begin_transaction()
     producer.produce(topic, b"open")
-    producer.flush(20)
+    producer.flush(90)
     produce(server, topic, numbered(3))
     wait_sealed(server, topic, 3)
 

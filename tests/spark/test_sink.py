@@ -8,7 +8,7 @@ from pyspark.sql import functions as f
 
 from tests.server import start_server
 from tests.spark.rooms import BEGAN_MS, make_topic, numbered, produce, reader, run_available
-from trilogue.spark.partitioner import murmur2
+from trilogue.client.kafka.producer.hashes import murmur2
 
 
 def write(frame, server, topic: str, **options: object) -> None:
@@ -151,7 +151,7 @@ def test_times_of_rows_are_kept_and_others_are_now(spark, server):
         {"bootstrap.servers": server.kafka, "group.id": "times", "auto.offset.reset": "earliest"}
     )
     consumer.subscribe([topic])
-    found = sorted(message.timestamp()[1] for message in consumer.consume(2, timeout=20))
+    found = sorted(message.timestamp()[1] for message in consumer.consume(2, timeout=90))
     consumer.close()
     assert found[0] == BEGAN_MS
     assert found[1] > 1_700_000_000_000

@@ -232,7 +232,7 @@ def test_records_written_by_spark_are_read_by_another_client(spark, server):
     )
     consumer.subscribe([topic])
     found = {}
-    for message in consumer.consume(20, timeout=20):
+    for message in consumer.consume(20, timeout=90):
         number = int(message.headers()[0][1])
         found[number] = (message.key(), message.value(), message.timestamp()[1])
     consumer.close()

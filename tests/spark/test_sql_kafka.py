@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import confluent_kafka
+import fastavro
 import pulsar
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
+from pyspark.sql.avro.functions import from_avro
 
 from tests.server import Server, start_server
 from tests.spark.conftest import SQL_KAFKA
@@ -40,6 +43,24 @@ OFTEN = {
 }
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 HEADERS = [("a", b"1"), ("a", None), ("", b""), ("\N{SNOWMAN}", bytes(range(256)))]
+
+FLIGHT_DDL = (
+    "id BIGINT, tail STRING, delay DOUBLE, late BOOLEAN, legs ARRAY<INT>, "
+    "crew STRUCT<name: STRING, hours: INT>"
+)
+CREW = [{"name": "name", "type": "string"}, {"name": "hours", "type": ["int", "null"]}]
+FLIGHT = {
+    "type": "record", "name": "Flight", "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "tail", "type": ["null", "string"]},
+        {"name": "delay", "type": "double"},
+        {"name": "late", "type": "boolean"},
+        {"name": "legs", "type": {"type": "array", "items": "int"}},
+        {"name": "crew", "type": {"type": "record", "name": "Crew", "fields": CREW}},
+        {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}},
+        {"name": "tags", "type": {"type": "map", "values": "float"}},
+    ],
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -175,6 +196,60 @@ def count_rows(spark, server: Server, topic: str) -> int:
     return read(spark, server, "trilogue", subscribe=topic, columns="offset").count()
 
 
+def write_typed(server: Server, topic: str, *, is_avro: bool) -> int:
+    """Write messages of `FLIGHT`, some null, cut, too long, or of no text in UTF-8."""
+    parsed = fastavro.parse_schema(FLIGHT)
+    rows: list[dict[str, Any]] = [{"value": None}]
+    for number in range(50):
+        flight = {
+            "id": number - 25, "tail": f"N\N{SNOWMAN}{number}" if number % 3 else None,
+            "delay": number / 4, "late": number % 2 == 0, "legs": [number] * (number % 4),
+            "crew": {"name": f"c{number}", "hours": None if number % 5 else number},
+        }  # fmt: skip
+        if is_avro:
+            stream = io.BytesIO()
+            fastavro.schemaless_writer(
+                stream, parsed, {**flight, "kind": "AB"[number % 2], "tags": {"t": 0.5}}
+            )
+            value = stream.getvalue()
+        else:
+            value = json.dumps(flight).encode()
+        rows.append({"value": value[:-2] if number % 10 == 7 else value})
+    produce(server, topic, rows)
+    return len(rows)
+
+
+@pytest.mark.parametrize("form", ["json", "avro"])
+def test_typed_values_are_those_of_spark_s_functions(spark, server, form):
+    topic = make_topic(server, 2)
+    count = write_typed(server, topic, is_avro=form == "avro")
+    schema = json.dumps(FLIGHT) if form == "avro" else FLIGHT_DDL
+    value = f.col("value")
+    decoded = (
+        from_avro(value, schema, {"mode": "PERMISSIVE"})
+        if form == "avro"
+        else f.from_json(value.cast("string"), schema)
+    )
+
+    theirs = read(spark, server, "kafka", subscribe=topic).withColumn("value", decoded)
+    ours = read(
+        spark, server, "trilogue", subscribe=topic, payload=form, payloadSchema=schema,
+        columnNameOfCorruptRecord="bad",
+    )  # fmt: skip
+
+    found, expected = collect(ours.drop("bad")), collect(theirs)
+    good = [row["offset"] for row in ours.filter("value IS NOT NULL").collect()]
+    assert len(found) == count
+    assert len(good) == 45
+    for mine, other in zip(found, expected, strict=True):
+        if mine["value"] is None and form == "json":
+            other["value"] = None  # from_json keeps the fields before a cut
+        if mine["value"] is None and form == "avro":
+            assert not any((other["value"] or {}).values())  # null, or a record of nulls
+            other["value"] = None
+        assert mine == other
+
+
 @pytest.mark.parametrize(
     ("options", "count"),
     [
@@ -231,7 +306,7 @@ def test_streams_follow_topics_that_come_grow_and_come_again(spark, server, tmp_
 
     count = len(run())
     assert count == 63 * len(CODECS)
-    admin.create_partitions([NewPartitions(first, 3)])[first].result(30)
+    admin.create_partitions([NewPartitions(first, 3)])[first].result(90)
     produce(server, first, [{"value": b"new", "partition": number} for number in range(3)])
     make_topic(server, 2, name="followed-2")
     write_transactions(server, "followed-2").abort_transaction(30)

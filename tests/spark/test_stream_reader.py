@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
@@ -184,3 +187,24 @@ def test_tasks_are_split_by_options(kafka):
 
 def test_the_backlog_is_reported(kafka):
     assert stream(kafka).reportLatestOffset() == at(10, 100)
+
+
+def test_a_planner_imports_no_decoder():
+    program = (
+        "import sys, trilogue.spark.source, trilogue.spark.stream_reader\n"
+        "print(*(name for name in sys.modules if name.startswith('trilogue.')))"
+    )
+
+    output = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+
+    imported = output.stdout.split()
+    assert "trilogue.spark.stream_reader" in imported
+    assert {
+        "trilogue.client.kafka.producer.batch_writer",
+        "trilogue.entry.arrow",
+        "trilogue.spark.payload.avro_decoder",
+        "trilogue.spark.payload.confluent_registry",
+        "trilogue.spark.payload.json_decoder",
+    }.isdisjoint(imported)

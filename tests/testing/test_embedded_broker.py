@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import socket
+import sys
 import time
 import warnings
+from importlib.machinery import SourceFileLoader
 
 import httpx
 import pulsar
@@ -14,12 +16,18 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.gateway.kafka.rig import batch as record_batch
 from trilogue.client.tubemq import Message
 from trilogue.client.tubemq.errors import TubeError
 from trilogue.client.tubemq.sync import TubeClient
 from trilogue.testing import EmbeddedBroker, start_broker
+from trilogue.wire.kafka.codec.compile import encoder
+from trilogue.wire.kafka.codec.header import RequestHeader, encode_request_header
+from trilogue.wire.kafka.codec.schema import table
+from trilogue.wire.kafka.metadata.metadata import MetadataRequest, MetadataRequestTopic
+from trilogue.wire.kafka.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
-WAIT_S = 20
+WAIT_S = 90
 
 
 @pytest.fixture(scope="module")
@@ -167,6 +175,84 @@ def test_a_rule_with_a_name_that_does_not_exist_is_refused(broker):
         broker.add_fault("error", request="Produce", error="NOT_LEADER")
 
 
+class Pipeline:
+    """A Kafka connection that sends several requests at once, and reads what comes back."""
+
+    def __init__(self, broker):
+        host, _, port = broker.kafka.rpartition(":")
+        self._socket = socket.create_connection((host, int(port)), WAIT_S)
+        self._stream = self._socket.makefile("rb")
+
+    def send(self, *requests):
+        """Send requests with the correlation ids 0, 1, 2."""
+        frames = bytearray()
+        for number, request in enumerate(requests):
+            frame = bytearray()
+            header = RequestHeader(table(type(request)).key, VERSION, number, "pipeline")
+            encode_request_header(frame, header)
+            encoder(type(request), VERSION)(request, frame)
+            frames += len(frame).to_bytes(4, "big") + frame
+        self._socket.sendall(frames)
+
+    def read(self):
+        """Return the next response without its correlation id, and that; None at the end."""
+        size = self._stream.read(4)
+        if not size:
+            return None
+        frame = self._stream.read(int.from_bytes(size, "big"))
+        return int.from_bytes(frame[:4], "big"), frame[4:]
+
+    def close(self):
+        self._stream.close()
+        self._socket.close()
+
+
+VERSION = 8
+
+
+@pytest.fixture
+def pipeline(broker):
+    connection = Pipeline(broker)
+    yield connection
+    connection.close()
+
+
+def produce(topic, acks):
+    data = PartitionProduceData(index=0, records=record_batch("v"))
+    return ProduceRequest(
+        acks=acks, timeout_ms=1000, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
+    )
+
+
+def test_an_error_takes_its_place_among_the_responses(broker, pipeline):
+    """Java's producer would wait for its delivery timeout if one came before its turn."""
+    assert send(broker, "ordered", b"one") == [None]
+    broker.add_fault("error", request="Produce", topic="ordered", error="NOT_LEADER_OR_FOLLOWER")
+
+    pipeline.send(MetadataRequest(topics=None), produce("ordered", 1), produce("ordered", 1))
+
+    order, bodies = zip(*(pipeline.read() for _ in range(3)), strict=True)
+    assert order == (0, 1, 2)
+    assert b"ordered" in bodies[0]
+    assert len(bodies[1]) == len(bodies[2])
+    assert texts(broker, "ordered") == [b"one", b"v"]
+
+
+def test_no_response_is_awaited_or_sent_for_acks_0(broker, pipeline):
+    assert send(broker, "silent", b"one") == [None]
+    error = {"error": "NOT_LEADER_OR_FOLLOWER", "topic": "silent"}
+    broker.add_fault("error", request="Metadata", **error)
+    broker.add_fault("error", request="Produce", skip=1, **error)
+    one = [MetadataRequestTopic(name="silent")]
+
+    pipeline.send(produce("silent", 0), MetadataRequest(topics=one))
+    assert pipeline.read()[0] == 1
+
+    pipeline.send(produce("silent", 0))
+    assert pipeline.read() is None
+    assert texts(broker, "silent") == [b"one", b"v"]
+
+
 def test_a_delay_holds_a_request_back(broker):
     broker.add_fault("delay", request="Produce", topic="slow", seconds=0.5)
     began = time.monotonic()
@@ -311,3 +397,10 @@ def test_a_broker_that_stops_while_clients_connect_leaves_nothing_open(iteration
         client.close()
 
     assert [str(each.message) for each in caught if "unclosed" in str(each.message)] == []
+
+
+def test_pytest_does_not_compile_the_brokers_modules():
+    """Its finder would: with the plugin, all modules of this package count as tests."""
+    loader = sys.modules[EmbeddedBroker.__module__].__spec__.loader
+
+    assert type(loader) is SourceFileLoader

@@ -26,7 +26,7 @@ from trilogue.wire.pulsar.frame import SLACK
 from trilogue.wire.pulsar.message_codec import MAX_ACK_PARTS, MAX_PROPERTIES
 
 GATEWAY, TESTS = "trilogue.gateway.pulsar", "tests/gateway/pulsar"
-UNDER_ANOTHER_NAME = {"handshake": "connection", "commands": "connection"}
+UNDER_ANOTHER_NAME = {"auth.handshake": "connection", "commands": "connection"}
 
 
 def commands() -> str:
@@ -37,8 +37,9 @@ def commands() -> str:
 def _command(row: CommandRow) -> tuple[object, ...]:
     module = inspect.getmodule(row.handler)
     assert module is not None
-    *rooms, stem = module.__name__.removeprefix(f"{GATEWAY}.").split(".")
-    tests = "/".join((TESTS, *rooms, f"test_{UNDER_ANOTHER_NAME.get(stem, stem)}.py"))
+    name = module.__name__.removeprefix(f"{GATEWAY}.")
+    *rooms, stem = UNDER_ANOTHER_NAME.get(name, name).split(".")
+    tests = "/".join((TESTS, *rooms, f"test_{stem}.py"))
     access = f"{row.operation.value} on {row.resource.value}"
     return int(row.type), BY_TYPE[row.type].name, access, link(tests)
 

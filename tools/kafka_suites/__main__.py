@@ -11,13 +11,14 @@ confluentinc), `franz-go` (twmb, needs Go), `kafkajs` (tulios, after `npm instal
 `BUILD_LIBRDKAFKA=0` and a librdkafka that is built; LD_LIBRARY_PATH finds it), `librdkafka`
 (confluentinc; first `./configure && make libs && make -C tests test-runner`), `sarama` (IBM, Go;
 beside it `toxiproxy-server`, which is github.com/Shopify/toxiproxy/v2/cmd/server), `kafka-go`
-(segmentio, Go), `rskafka` (influxdata, after `cargo fetch`). What Go and Rust want is a copy of the
-module or the crate, which has its tests. `--python` is an
-interpreter with what a suite in Python wants: pytest, pytest-timeout, pytest-asyncio, pytest-mock,
-docker, the client itself. They want their server on port 9092: the run makes itself a network of
-its own (`unshare --net`, as root). What needs share groups is left out without `--share`
-(`franz-go`, `confluent`), security without `--secured` (`aiokafka`, `kafkajs`), the schema registry
-without `--registry` (`confluent`); nothing of the suites is changed.
+(segmentio, Go), `confluent-go` (confluent-kafka-go of confluentinc, Go), `rskafka` (influxdata,
+after `cargo fetch`). What Go and Rust want is a copy of the module or the crate, which has its
+tests. `--python` is an interpreter with what a suite in Python wants: pytest, pytest-timeout,
+pytest-asyncio, pytest-mock, docker, the client itself. They want their server on port 9092: the run
+makes itself a network of its own (`unshare --net`, as root). What needs share groups is left out
+without `--share` (`franz-go`, `confluent`), security without `--secured` (`aiokafka`, `kafkajs`,
+`confluent-go`), the schema registry without `--registry` (`confluent`); nothing of the suites is
+changed.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from pathlib import Path
 from tests.server import start_server
 
 from tools.kafka_suites.clusters import cluster_of
-from tools.kafka_suites.golang import franz_go, kafka_go, sarama
+from tools.kafka_suites.golang import confluent_go, franz_go, kafka_go, sarama
 from tools.kafka_suites.javascript import confluent_javascript, kafkajs
 from tools.kafka_suites.programs import (
     ADDRESS,
@@ -64,6 +65,7 @@ SUITES: dict[str, Callable[[Run], None]] = {
     "confluent-javascript": confluent_javascript,
     "sarama": sarama,
     "kafka-go": kafka_go,
+    "confluent-go": confluent_go,
     "rskafka": rskafka,
 }
 REGISTRY = "127.0.0.1:8081"

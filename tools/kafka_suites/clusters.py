@@ -21,13 +21,21 @@ class Cluster:
 CLUSTERS = {
     "aiokafka": Cluster(2),
     "kafka-python": Cluster(4),
-    "librdkafka": Cluster(4, ours={"kafka.accept-replication": "true"}),  # some create copies
+    "librdkafka": Cluster(  # some create copies; others log in again and again
+        4,
+        ours={"kafka.accept-replication": "true", "kafka.sasl-session": "10s"},
+        real={"connections.max.reauth.ms": 10_000},
+    ),
     "kafka-go": Cluster(  # which compares the name
         ours={"topics.max-entry": "16MiB", "advertise.kafka": "localhost:9092"},
         real={
             "message.max.bytes": 16 << 20,  # 3.9 takes that much for each of its 10 coordinators
             "advertised.listeners": "PLAINTEXT://localhost:9092",
         },
+    ),
+    "kafkajs": Cluster(  # which compares the name
+        ours={"advertise.kafka": "localhost:9092"},
+        real={"advertised.listeners": "PLAINTEXT://localhost:9092"},
     ),
     "rskafka": Cluster(auto_create=False),
     "sarama": Cluster(

@@ -63,6 +63,17 @@ def sarama(job: Run) -> None:
             all_of(job, program, folder, more, functional(folder))
 
 
+def confluent_go(job: Run) -> None:
+    """Its tests of a given server, which are methods of one test: each in a process of its own."""
+    folder = job.folder / "kafka"
+    program = build(job.folder, "./kafka", job.folder.absolute() / "kafka.test")
+    text = (folder / "integration_test.go").read_text()
+    for test in re.findall(r"^func \(its \*\w+\) (Test\w+)\(\)", text, re.MULTILINE):
+        if job.takes(test):
+            options = ["-docker.exists", "-testify.m", f"^{test}$"]
+            one(job, program, folder, "TestIntegration", {}, named=test, options=options)
+
+
 def functional(folder: Path) -> set[str]:
     """The tests that talk to a server: those in files named so."""
     texts = [each.read_text() for each in folder.glob("functional_*_test.go")]
@@ -108,11 +119,21 @@ def all_of(
             one(job, program, where, test, more)
 
 
-def one(job: Run, program: Path, where: Path, test: str, more: Mapping[str, str]) -> None:
+def one(
+    job: Run,
+    program: Path,
+    where: Path,
+    test: str,
+    more: Mapping[str, str],
+    *,
+    named: str = "",
+    options: Sequence[str] = (),
+) -> None:
+    """A test, or with options the part of it that is named so."""
     began = time.monotonic()
     limit = f"-test.timeout={job.seconds:.0f}s"
-    command = [str(program), f"-test.run=^{test}$", "-test.v", limit]
+    command = [str(program), f"-test.run=^{test}$", "-test.v", limit, *options]
     code, output = run(command, where, job.seconds + 10, more)
-    skipped = f"--- SKIP: {test} " in output
+    skipped = re.search(rf"--- SKIP: (?:\w+/)?{named or test} ", output)
     took = time.monotonic() - began
-    job.note(test, SKIPPED if skipped else PASSED if code == 0 else FAILED, took, output)
+    job.note(named or test, SKIPPED if skipped else PASSED if code == 0 else FAILED, took, output)

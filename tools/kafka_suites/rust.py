@@ -14,6 +14,8 @@ from tools.suites import FAILED, PASSED, run
 def rskafka(job: Run) -> None:
     """Those of its tests that talk to a server; cargo has built them before, or fetched all."""
     more = {"TEST_INTEGRATION": "1", "KAFKA_CONNECT": ADDRESS, "TEST_BROKER_IMPL": "kafka"}
+    if job.secured:
+        more["KAFKA_SASL_CONNECT"] = "127.0.0.1:9094"
     more["RUSTUP_TOOLCHAIN"] = os.environ.get("RUSTUP_TOOLCHAIN", "stable")
     build = ["cargo", "test", "--offline", "--features=full", "--no-run", "--message-format=json"]
     code, output = run(build, job.folder, 1200, more)

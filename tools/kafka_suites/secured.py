@@ -1,6 +1,6 @@
-"""Listeners with TLS and logins, as the suites of aiokafka and kafkajs start their brokers.
+"""Listeners with TLS and logins, as the suites of five clients start their brokers.
 
-Both expect Kafka's `allow.everyone.if.no.acl.found`, and make ACLs in their tests. Their
+They expect Kafka's `allow.everyone.if.no.acl.found`, and make ACLs in their tests. Their
 certificates are made anew (aiokafka has a script for it) or taken from the suite's keystore.
 """
 
@@ -109,15 +109,29 @@ def of_keystore(suite: Path) -> Certificates:
     word = (folder / "keystore_creds").read_text().strip()
     store, key, certificate = (folder / f"suite.{end}" for end in ("p12", "key", "crt"))
     if not certificate.exists():
-        before = ["-srckeystore", folder / "kafka.server.keystore.jks", "-srcstorepass", word]
-        after = ["-destkeystore", store, "-deststorepass", word, "-deststoretype", "PKCS12"]
+        before = ["-srckeystore", f"{folder}/kafka.server.keystore.jks", "-srcstorepass", word]
+        after = ["-destkeystore", str(store), "-deststorepass", word, "-deststoretype", "PKCS12"]
         subprocess.run(["keytool", "-importkeystore", "-noprompt", *before, *after], check=True)
-        opened = ["openssl", "pkcs12", "-in", store, "-passin", f"pass:{word}", "-nodes"]
-        subprocess.run([*opened, "-nocerts", "-out", key], check=True)
-        subprocess.run([*opened, "-nokeys", "-out", certificate], check=True)
+        opened = ["openssl", "pkcs12", "-in", str(store), "-passin", f"pass:{word}", "-nodes"]
+        subprocess.run([*opened, "-nocerts", "-out", str(key)], check=True)
+        subprocess.run([*opened, "-nokeys", "-out", str(certificate)], check=True)
     return Certificates(certificate, key, folder / "cert-file")
 
 
+def made_by_openssl(suite: Path) -> Certificates:
+    """Return a certificate that is its own authority, beside the tests."""
+    folder = (suite / "tests").absolute()
+    folder.mkdir(exist_ok=True)
+    certificate, key = folder / "suite.crt", folder / "suite.key"
+    if not certificate.exists():
+        names = ["-subj", "/CN=localhost", "-addext", f"subjectAltName=IP:{HOST},DNS:localhost"]
+        made = ["-out", str(certificate), "-keyout", str(key), "-days", "30"]
+        command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", *names, *made]
+        subprocess.run(command, check=True, capture_output=True)
+    return Certificates(certificate, key, certificate)
+
+
+LIBRDKAFKA_WORD = "of-the-suite"
 SECURED = {
     "aiokafka": Secured(
         {"SSL": 9093, "SASL_PLAINTEXT": 9094, "SASL_SSL": 9095},
@@ -125,6 +139,16 @@ SECURED = {
         made_by_script,
         client_certificates=True,
     ),
+    "librdkafka": Secured(
+        {"SASL_SSL": 9095},
+        dict.fromkeys((ADMIN, "test"), LIBRDKAFKA_WORD),
+        made_by_openssl,
+        (("SCRAM-SHA-512", "scram", LIBRDKAFKA_WORD),),
+    ),
+    "confluent-go": Secured(
+        {"SASL_PLAINTEXT": 9093}, {ADMIN: "admin", "testuser": "testpass"}, made_by_openssl
+    ),
+    "rskafka": Secured({"SASL_PLAINTEXT": 9094}, {ADMIN: "admin-secret"}, made_by_openssl),
     "kafkajs": Secured(
         {"SSL": 9093, "SASL_SSL": 9094},
         {ADMIN: "adminadmin", "test": "testtest", "bob": "bobbob", "alice": "alicealice"},

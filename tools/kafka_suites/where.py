@@ -11,6 +11,7 @@ import json
 import os
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -57,6 +58,18 @@ def pytest_fixture_setup(fixturedef: Any, request: Any) -> object:
     value = own[fixturedef.argname]
     fixturedef.cached_result = (value, fixturedef.cache_key(request), None)
     return value
+
+
+def pytest_collection_finish() -> None:
+    """Give confluent's fixture for a given server the asynchronous client that its others have."""
+    module = sys.modules.get("tests.integration.cluster_fixture")
+    if module is None or hasattr(module.ByoFixture, "async_schema_registry"):
+        return
+
+    def async_schema_registry(self: Any, _conf: object = None) -> object:
+        return module.AsyncSchemaRegistryClient({"url": self._sr_url})
+
+    module.ByoFixture.async_schema_registry = async_schema_registry
 
 
 def pytest_runtest_logstart(nodeid: str) -> None:

@@ -15,12 +15,13 @@ from pathlib import Path
 
 API_VERSIONS, METADATA = 18, 3
 LOOK_EVERY = 0.003
+PROBE_S = 2.0  # for the answer of a server that may just be starting
 PORTS = (11_000, 31_000)
 _CHANCE = random.SystemRandom()
 _given: set[int] = set()  # by this process
 
 
-def call(address: str, key: int, version: int, body: bytes, timeout: float = 2.0) -> bytes:
+def call(address: str, key: int, version: int, body: bytes, timeout: float = 30.0) -> bytes:
     """One request with a header v1, its answer without the correlation id."""
     host, port = address.rsplit(":", 1)
     with socket.create_connection((host, int(port)), timeout) as connection:
@@ -44,8 +45,10 @@ def receive(connection: socket.socket, count: int) -> bytes:
 def answers(address: str) -> bool:
     """Both questions are answered, and the second one names a broker."""
     try:
-        (error,) = struct.unpack_from(">h", call(address, API_VERSIONS, 0, b""))
-        (brokers,) = struct.unpack_from(">i", call(address, METADATA, 1, struct.pack(">i", 0)))
+        (error,) = struct.unpack_from(">h", call(address, API_VERSIONS, 0, b"", PROBE_S))
+        (brokers,) = struct.unpack_from(
+            ">i", call(address, METADATA, 1, struct.pack(">i", 0), PROBE_S)
+        )
     except OSError:
         return False
     return error == 0 and brokers >= 1

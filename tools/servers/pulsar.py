@@ -27,7 +27,7 @@ from tools.servers.java import JavaServer, jars
 from tools.servers.probe import free_port, process_state, receive
 
 VERSION = "4.0.7"
-START_TIMEOUT = 120.0
+START_TIMEOUT = 300.0
 LOOK_EVERY = 0.05
 OPENED_PACKAGES = [
     "java.base/java.nio", "java.base/jdk.internal.misc", "java.base/sun.net", "java.base/java.lang",

@@ -1,1 +1,1 @@
-"""What is true: topics, partitions, producers, cursors, groups. Synchronous and deterministic."""
+"""Rules and state of topics, producers, positions, groups, transactions. Synchronous."""

@@ -16,6 +16,7 @@ changed since the previous cut. Each change is returned once, so the caller must
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 
 from trilogue.broker.access import acls, delegation_tokens, users
@@ -100,7 +101,7 @@ from trilogue.broker.transactions.coordinator import ProducerIdentity, Transacti
 from trilogue.broker.transactions.participant import NodeRequestHandler, TransactionParticipant
 from trilogue.broker.transactions.pending_offsets import PendingOffsets
 from trilogue.broker.transactions.pulsar_transactions import PulsarTransactions
-from trilogue.broker.transactions.records import DeferredAck, TransactionState
+from trilogue.broker.transactions.records import DeferredAck
 from trilogue.broker.transactions.transaction_table import TransactionTable
 from trilogue.broker.tubemq.group_rules import RULE_KEYS, GroupRules
 from trilogue.broker.tubemq.registrations import Registrations
@@ -379,9 +380,7 @@ class Broker:
         if self.state_topics is not None:
             self.state_topics.forget_written()
         for each in self.transactions.table:
-            is_open = each.state is TransactionState.ONGOING and each.ending is None
-            if is_open and self.branches.have_left(each.contained):
-                self.transactions.abort(each.row.transactional_id)
+            self.transactions.abort_divided(each)
 
     def _givers(
         self, slots: Collection[int]
@@ -390,6 +389,10 @@ class Broker:
         ownership, given = self.cluster.ownership, frozenset(slots)
         slot_of, partition_slot = ownership.slot_of, ownership.partition_slot
         return lambda name: slot_of(name) in given, lambda each: partition_slot(each) in given
+
+    def holding_ends(self, slots: Collection[int]) -> AbstractContextManager[None]:
+        """Begin no end of a transaction that slots coordinate meanwhile."""
+        return self.transactions.holding_ends(self._givers(slots)[0])
 
     def is_ending_in(self, slots: Collection[int]) -> bool:
         """Whether a transaction that slots coordinate is being ended."""

@@ -1,4 +1,4 @@
-"""Who has created how many of what a node has a bounded number of: one leaves room for others."""
+"""Counts of what each principal has created of a bounded number: one leaves room for others."""
 
 from __future__ import annotations
 

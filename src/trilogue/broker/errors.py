@@ -243,6 +243,10 @@ class ProducerFenced(BrokerError):
     """Another producer took the topic exclusively: this one is fenced for good."""
 
 
+class TransactionAborted(ProducerFenced):
+    """The broker has aborted this producer's transaction; after its own abort it may go on."""
+
+
 class NotReady(BrokerError):
     """Something is being created or released at this moment: a retry will succeed."""
 

@@ -7,6 +7,7 @@ from typing import Final
 
 COMPILED_MODULES: Final = (
     "trilogue.broker.topics.plain_batch_appender",
+    "trilogue.client.kafka.producer.hashes",
     "trilogue.entry.columns",
     "trilogue.entry.kafka.message_set",
     "trilogue.entry.pack",
@@ -22,10 +23,12 @@ COMPILED_MODULES: Final = (
     "trilogue.gateway.tubemq.send_fast_path",
     "trilogue.log.journal.append_buffer",
     "trilogue.log.journal.commit",
+    "trilogue.log.journal.commit_cycle",
     "trilogue.log.journal.window",
     "trilogue.log.partition_appender",
     "trilogue.log.tail.append_times",
     "trilogue.log.tail.tail",
+    "trilogue.spark.payload.avro_columns",
     "trilogue.wire.fields",
     "trilogue.wire.frames",
     "trilogue.wire.pulsar.batch_reader",

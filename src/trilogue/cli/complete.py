@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 ANSWER_S: Final = 1.0
 FILES: Final = ":files"
+FILE_METAVARS: Final = ("FILE", "DIR", "PATH", "TARGET", "SOURCE")  # those of backups, too
 BREAKS: Final = ":="
 """Characters at which bash begins a new word, also inside quotes."""
 PLACES: Final = ("beginning", "end", "-1h", "-1d")
@@ -137,7 +138,7 @@ def _values(one: Any, rest: Sequence[str]) -> Found:
         yield from _query_names(rest, _topics)
     elif "GROUP" in metavar or "SUBSCRIPTION" in metavar:
         yield from _query_names(rest, _groups)
-    elif "FILE" in metavar or "DIR" in metavar or "PATH" in metavar:
+    elif any(place in metavar for place in FILE_METAVARS):
         yield FILES, ""
     elif one.name == "api":
         from trilogue.wire.kafka.api import NAMES

@@ -22,7 +22,7 @@ from urllib.parse import quote
 
 from trilogue.cli.cluster import CommandError
 from trilogue.cli.options import USAGE_ERROR
-from trilogue.client.errors import ClientError
+from trilogue.client.errors import ClientError, describe_os_error
 from trilogue.client.pool import address
 
 PORT: Final = 8080
@@ -108,7 +108,7 @@ def _describe_error(error: Exception) -> str:
         return f"no TLS handshake, leave out https:// for a listener without TLS ({error.reason})"
     if isinstance(error, http.client.RemoteDisconnected):
         return "the server closed the connection, as a listener of another protocol or of TLS does"
-    return str(error)
+    return describe_os_error(error) if isinstance(error, OSError) else str(error)
 
 
 def topic_path(topic: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -101,6 +101,14 @@ def write(
         float,
         typer.Option("--every", metavar="SECONDS", min=0.1, help="With --follow: between looks."),
     ] = EVERY_S,
+    partition_by: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--partition-by",
+            metavar="COLUMN",
+            help="Divide a new table of Delta or Iceberg by this column; repeat it for more.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
     server: ServerOption = None,
 ) -> None:
@@ -110,7 +118,9 @@ def write(
         from trilogue.spark.tables.table_writer import CommitLimits, TableWriter
 
         options = _parse(topics, source, server)
-        with closing(_open_table(delta, iceberg, parquet, catalog, properties)) as table:
+        columns = partition_by or ()
+        table = _open_table(delta, iceberg, parquet, catalog, properties, partition_by=columns)
+        with closing(table):
             writer = TableWriter(options, table, CommitLimits(commit))
             return _follow(writer, every) if follow else sum(iter(writer.write_next, 0))
 
@@ -252,18 +262,22 @@ def _open_table(
     parquet: Path | None,
     catalog: str,
     properties: list[str] | None,
+    *,
+    partition_by: Sequence[str] = (),
 ) -> TopicTable:
     if sum(each is not None for each in (delta, iceberg, parquet)) != 1:
         exit_with_error("give one of --delta, --iceberg and --parquet", USAGE_ERROR)
+    if parquet is not None and partition_by:
+        exit_with_error("--partition-by is for --delta and --iceberg", USAGE_ERROR)
     given = parse_pairs(properties, "--property")
     if delta is not None:
         from trilogue.spark.tables.delta_table import DeltaTopicTable
 
-        return DeltaTopicTable(delta, given)
+        return DeltaTopicTable(delta, given, partition_by)
     if iceberg is not None:
         from trilogue.spark.tables.iceberg_table import IcebergTopicTable
 
-        return IcebergTopicTable(iceberg, catalog, given)
+        return IcebergTopicTable(iceberg, catalog, given, partition_by)
     from trilogue.spark.tables.parquet_table import ParquetTopicTable
 
     assert parquet is not None

@@ -14,7 +14,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Iterable
 from typing import cast
 
-from trilogue.client.errors import ConnectionLost
+from trilogue.client.errors import ConnectionLost, describe_os_error
 from trilogue.wire.errors import WireError
 from trilogue.wire.frames import Frames, Int32Frames
 
@@ -111,7 +111,7 @@ class FrameConnection(asyncio.BufferedProtocol):
                 reason = f"no TLS handshake, is this a listener of TLS? {reason}"
             raise ConnectionLost(f"{host}:{port}: {reason}") from problem
         except OSError as problem:
-            raise ConnectionLost(f"{host}:{port}: {problem}") from problem
+            raise ConnectionLost(f"{host}:{port}: {describe_os_error(problem)}") from problem
 
     def send(self, buffers: Iterable[bytes | bytearray | memoryview]) -> None:
         """Write whole frames; ConnectionLost when the connection is gone."""

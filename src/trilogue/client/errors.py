@@ -6,6 +6,9 @@ program that catches `ClientError` catches every error that a client raises on p
 
 from __future__ import annotations
 
+import os
+import re
+
 
 class ClientError(Exception):
     """Any error that a client raises on purpose."""
@@ -53,3 +56,15 @@ def describe_unreachable(address: str, problem: object, *, within_s: float | Non
         f"no server answered at {address}{within} ({str(problem).removeprefix(f'{address}: ')}): "
         "check that the server is running and that the address is right"
     )
+
+
+def describe_os_error(problem: OSError) -> str:
+    """Return its cause in the words of the system, without its number and the address.
+
+    asyncio joins the errors of several addresses of a name to one text: each cause comes once.
+    """
+    code = problem.errno
+    if code is not None and code < 0:  # of the resolver
+        return problem.strerror or str(problem)
+    codes = [str(code)] if code else re.findall(r"\[Errno (\d+)\]", str(problem))
+    return ", ".join(dict.fromkeys(os.strerror(int(each)) for each in codes)) or str(problem)

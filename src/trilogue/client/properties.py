@@ -27,7 +27,7 @@ def read_keys(path: Path) -> Iterator[tuple[int, str, str]]:
 
 
 def _join_lines(content: str) -> list[tuple[int, str]]:
-    """Return the lines that say something, with the number of their first line."""
+    """Return the lines with a property, with the number of their first line."""
     joined: list[tuple[int, str]] = []
     begun: tuple[int, str] | None = None
     for number, raw in enumerate(content.splitlines(), 1):

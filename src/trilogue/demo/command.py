@@ -311,7 +311,7 @@ STOP_AGAIN_S = 0.01
 
 
 class _Stopped(BaseException):
-    """The demo was asked to end."""
+    """The demo was stopped by a signal."""
 
 
 @contextmanager

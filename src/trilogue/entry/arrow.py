@@ -233,6 +233,8 @@ def build_from_arrow(
     max_bytes: int,
     *,
     timestamp_ms: int,
+    chosen: memoryview | None = None,
+    packer: RecordPacker | None = None,
     flags: int = 0,
     producer_id: int = NO_PRODUCER,
     producer_epoch: int = -1,
@@ -243,10 +245,13 @@ def build_from_arrow(
     The columns key, value, headers and timestamp are written; a row without a timestamp gets
     `timestamp_ms`. An entry has at most `max_bytes` before compression, unless one row alone is
     larger. Sequence numbers start at `base_sequence` and continue from entry to entry. `flags`:
-    attribute bits. Raises `ValueError` for a timestamp before 1970.
+    attribute bits. `chosen`: the numbers of the rows to write, int32 each; default all. `packer`:
+    one of the caller, whose memory is used again. Raises `ValueError` for a timestamp before 1970.
     """
     rows = _arrow_rows(batch, timestamp_ms)
-    packer = RecordPacker()
+    if chosen is not None:
+        rows.choose(chosen)
+    packer = packer or RecordPacker()
     entries = []
     row = 0
     while row < rows.count:
@@ -280,9 +285,9 @@ def _arrow_rows(batch: pa.RecordBatch, timestamp_ms: int) -> ArrowRows:
     if not rows.count:
         return rows
     if "key" in names:
-        rows.set_keys(_byte_input(batch.column("key").cast(pa.binary())))
+        rows.set_keys(byte_input(batch.column("key").cast(pa.binary())))
     if "value" in names:
-        rows.set_values(_byte_input(batch.column("value").cast(pa.binary())))
+        rows.set_values(byte_input(batch.column("value").cast(pa.binary())))
     if "headers" in names and batch.column("headers").null_count < rows.count:
         lists = batch.column("headers")
         pairs = lists.values
@@ -297,7 +302,7 @@ def _arrow_rows(batch: pa.RecordBatch, timestamp_ms: int) -> ArrowRows:
         )
         keys = pairs.field("key").cast(pa.binary())
         rows.set_headers(
-            headers, _byte_input(keys), _byte_input(pairs.field("value").cast(pa.binary()))
+            headers, byte_input(keys), byte_input(pairs.field("value").cast(pa.binary()))
         )
     return rows
 
@@ -317,7 +322,8 @@ def _times(batch: pa.RecordBatch, timestamp_ms: int) -> memoryview:
     return memoryview(column.buffers()[1])[8 * column.offset :]
 
 
-def _byte_input(column: pa.Array) -> ByteInput:
+def byte_input(column: pa.Array) -> ByteInput:
+    """Return a column of byte strings as compiled code reads it."""
     validity, offsets, values = column.buffers()
     return ByteInput(
         len(column),

@@ -35,7 +35,15 @@ cdef class ArrowRows:
     cdef readonly Py_ssize_t count
     cdef const int64_t *times
     cdef ByteInput keys, values, lists, header_keys, header_values
-    cdef bint has_keys, has_values, has_headers
+    cdef bint has_keys, has_values, has_headers, has_choice
+    cdef Py_ssize_t room
+    cdef object choice
+    cdef const int32_t *chosen
+
+    cpdef object choose(self, object numbers)
+
+    @cython.locals(at=Py_ssize_t)
+    cdef inline Py_ssize_t row_at(self, Py_ssize_t row) except -1
 
 
 @cython.final
@@ -68,7 +76,8 @@ cdef class RecordPacker:
     @cython.locals(size=Py_ssize_t, headers_size=Py_ssize_t)
     cdef int _pack_walked(self, RecordWalker walker, int64_t timestamp_delta) except -1
 
-    @cython.locals(first=Py_ssize_t, before=Py_ssize_t, base=int64_t, timestamp=int64_t)
+    @cython.locals(first=Py_ssize_t, before=Py_ssize_t, at=Py_ssize_t, base=int64_t,
+                   timestamp=int64_t)
     cpdef Py_ssize_t pack_rows(self, ArrowRows rows, Py_ssize_t row, Py_ssize_t limit) except -1
 
     @cython.locals(key_size=Py_ssize_t, value_size=Py_ssize_t, size=Py_ssize_t,

@@ -110,6 +110,26 @@ class ArrowRows:
         self.keys = ByteInput(0, None, memoryview(bytes(4)), memoryview(b""))
         self.values = self.header_keys = self.header_values = self.lists = self.keys
         self.has_keys = self.has_values = self.has_headers = False
+        self.room = count
+        self.choice = self.held
+        self.chosen = int32_at(self.held)
+        self.has_choice = False
+
+    def choose(self, numbers: View) -> None:
+        """Let rows be these, int32 each: the numbers of rows in the columns, in any order."""
+        self.choice = numbers
+        self.chosen = int32_at(numbers)
+        self.count = len(numbers) // 4
+        self.has_choice = True
+
+    def row_at(self, row: Int) -> Int:
+        """Return the number of a row in the columns."""
+        if row < 0 or row >= self.count:
+            raise ValueError(f"no row {row} of {self.count}")
+        at = self.chosen[row] if self.has_choice else row
+        if at < 0 or at >= self.room:
+            raise ValueError(f"no row {at} in columns of {self.room}")
+        return at
 
     def set_keys(self, column: ByteInput) -> None:
         """Set the column of the keys."""
@@ -251,14 +271,13 @@ class RecordPacker:
         Returns the first row left over; the records' deltas count from the first one written.
         """
         first = row
-        if row < 0 or row >= rows.count:
-            raise ValueError(f"no row {row} of {rows.count}")
-        base = rows.times[row]
+        base = rows.times[rows.row_at(row)]
         self.base_timestamp = self.max_timestamp = base
         while row < rows.count:
             before = self.used
-            timestamp = rows.times[row]
-            self._pack_row(rows, row, row - first, timestamp - base)
+            at = rows.row_at(row)
+            timestamp = rows.times[at]
+            self._pack_row(rows, at, row - first, timestamp - base)
             if self.used > limit and row > first:
                 self.used = before
                 break

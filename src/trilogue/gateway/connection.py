@@ -27,7 +27,7 @@ import msgspec
 
 from trilogue.broker.access.authorizer import Operation, Principal, ResourceKind
 from trilogue.gateway.quota_wait import ByteQuotas
-from trilogue.gateway.stream import STOP_BROKER, STOP_SESSION, Buffer, Close
+from trilogue.gateway.stream import STOP_BROKER, STOP_SESSION, STOP_TURN, Buffer, Close
 
 if TYPE_CHECKING:
     from trilogue.gateway.dependencies import ProtocolGateway
@@ -111,6 +111,7 @@ class MultiplexedConnection:
     def closed(self) -> None:
         """The connection is closed: drop what would have left."""
         self.is_gone = True
+        self.gateway.request_memory.forget(self)
         self._out.clear()
         self._committing.clear()
         if self._byte_quotas is not None:
@@ -303,6 +304,7 @@ class MultiplexedConnection:
         `size` is about how many bytes of the request are kept meanwhile.
         """
         self.begin_request(size)
+        self.gateway.request_memory.add(size)
         self.gateway.spawn(self._finish(work, size))
 
     def begin_request(self, size: int = 0) -> None:
@@ -320,6 +322,16 @@ class MultiplexedConnection:
         if self._full and not self.is_gone:
             self._go_on()
 
+    def wait_for_request_memory(self) -> None:
+        """Take no more frames until other requests are answered; this one is not taken."""
+        self.gateway.request_memory.wait(self)
+        self.stream.stop(STOP_TURN)
+
+    def resume_requests(self) -> None:
+        """Offer again the frame that was not taken."""
+        if not self.is_gone:
+            self.stream.go_on(STOP_TURN)
+
     async def _finish(self, work: Coroutine[Any, Any, None], size: int) -> None:
         try:
             await work
@@ -330,6 +342,7 @@ class MultiplexedConnection:
             self.stream.abort("connection.cut")
         finally:
             self.end_request(size)
+            self.gateway.request_memory.add(-size)
 
     # ---- life
 

@@ -23,10 +23,12 @@ from trilogue.broker.broker import Broker
 from trilogue.broker.metadata_change import MetadataChange
 from trilogue.gateway.authentication import Authenticator
 from trilogue.gateway.conversion_cache import ConversionCache
+from trilogue.gateway.frame_dispatcher import IterationBudget
 from trilogue.gateway.memory_budget import ConnectionMemory
 from trilogue.gateway.segments.cold_reads import ColdReads
 from trilogue.gateway.segments.read_ahead import ReadAhead
 from trilogue.gateway.stream import STOP_BROKER, Stream
+from trilogue.gateway.stream_memory import RequestMemory
 from trilogue.gateway.telemetry.request_latency import RequestLatencies
 from trilogue.log.log import Log
 from trilogue.wire.frames import Frames, Int32Frames
@@ -50,6 +52,7 @@ class GatewayDependencies(TypedDict):
     schema_executor: NotRequired[Executor]  # for definitions, of which one may take seconds
     cold_reads: NotRequired[ColdReads]  # in it, within the memory of the node
     conversions: NotRequired[ConversionCache]
+    iterations: NotRequired[IterationBudget]  # of the node's loop
     authenticator: NotRequired[Authenticator]
     requires_login: NotRequired[bool]  # `access.authenticate`
     anonymous: NotRequired[str]  # `access.anonymous`
@@ -81,6 +84,7 @@ class ProtocolGateway:
         self.executor = dependencies["executor"]
         self.schema_executor = dependencies.get("schema_executor", self.executor)
         self.conversions = dependencies.get("conversions") or ConversionCache()
+        self.iterations = dependencies.get("iterations") or IterationBudget()
         self.authenticator = dependencies.get("authenticator") or Authenticator(
             self.broker.users,
             audit=AuditLog(lambda _line: None, self.now_ms),
@@ -95,6 +99,7 @@ class ProtocolGateway:
             self.executor, ConnectionMemory().unsent
         )
         self.latencies = RequestLatencies()
+        self.request_memory = RequestMemory()
         self.tracer = dependencies.get("tracer")
         self.read_ahead = ReadAhead(self.executor, self.cold_reads.memory)
         self.tls_advertised: Callable[[], tuple[str, int]] | None = None  # of a TLS listener
@@ -108,6 +113,7 @@ class ProtocolGateway:
     async def __aenter__(self) -> Self:
         self._group = await self._stack.enter_async_context(asyncio.TaskGroup())
         self.call_soon = self.loop.call_soon
+        self.iterations.open(self.call_soon)
         return self
 
     async def __aexit__(self, *_problem: object) -> None:

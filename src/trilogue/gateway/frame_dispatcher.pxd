@@ -11,10 +11,14 @@ cdef class IterationBudget:
     cdef double _since_s
     cdef bint _is_watched
     cdef object _waiting
+    cdef object _large
+    cdef bint _is_turn_of_large
 
     @cython.locals(now_s=double, used_s=double)
     cpdef bint is_used_up(self) except -1
     cpdef defer(self, call)
+    cpdef defer_large(self, call)
+    cpdef bint admits_large(self) except -1
     cdef _watch(self)
 
 
@@ -31,6 +35,7 @@ cdef class FrameDispatcher:
     cdef object _next_frame
     cdef object _take_frame
     cdef object _end_iteration
+    cdef bint _is_large
     cdef Py_ssize_t _iteration_frames
     cdef Py_ssize_t _iteration_bytes
     cdef IterationBudget _budget

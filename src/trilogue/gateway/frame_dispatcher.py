@@ -27,13 +27,17 @@ ITERATION_S: Final = 0.002
 """How long connections may use the loop in one iteration, together."""
 SHORT_S: Final = 0.001
 """An iteration that is shorter than this is not watched: watching costs a callback."""
+LARGE_BYTES: Final = 64 << 10
+"""A frame above this may be work of many milliseconds."""
 
 
 class IterationBudget:
     """The time that all connections of one loop may use in one iteration.
 
     What is more waits, in order, for the iterations after it: timers and the commits of the journal
-    are served in between. Without `open` there is no limit.
+    are served in between. Large frames wait behind all else, and one of them is processed in each
+    iteration at least: so a small request waits for one of them, not for those of all
+    connections. Without `open` there is no limit.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -42,6 +46,8 @@ class IterationBudget:
         self._since_s = 0.0  # the start of this iteration, or when its watch began
         self._is_watched = False  # whether `_begin_iteration` is scheduled
         self._waiting: deque[Callable[[], None]] = deque()
+        self._large: deque[Callable[[], None]] = deque()
+        self._is_turn_of_large = False
 
     def open(self, call_soon: Callable[[Callable[[], None]], object]) -> None:
         """Limit the iterations of the loop that this `call_soon` belongs to."""
@@ -67,6 +73,19 @@ class IterationBudget:
             self._since_s = self._clock()
             self._watch()
 
+    def defer_large(self, call: Callable[[], None]) -> None:
+        """Call in a later iteration, behind what `defer` has and all large ones before."""
+        self._large.append(call)
+        if not self._is_watched:
+            self._since_s = self._clock()
+            self._watch()
+
+    def admits_large(self) -> bool:
+        """Whether a large frame may be processed now: where nothing else waits, or in its turn."""
+        if self._call_soon is None or self._is_turn_of_large:
+            return True
+        return not self._waiting and not self._large and not self.is_used_up()
+
     def _watch(self) -> None:
         assert self._call_soon is not None
         self._is_watched = True
@@ -83,9 +102,24 @@ class IterationBudget:
                 count -= 1
                 waiting.popleft()()
                 now_s = self._clock()
+            if self._large:
+                now_s = self._process_large(now_s)
         finally:
-            if not self._is_watched and (waiting or now_s - self._since_s > SHORT_S):
+            self._is_turn_of_large = False
+            is_late = now_s - self._since_s > SHORT_S
+            if not self._is_watched and (waiting or self._large or is_late):
                 self._watch()
+
+    def _process_large(self, now_s: float) -> float:
+        """Process one large frame, and more as far as the time allows; return the time."""
+        count = len(self._large)
+        self._is_turn_of_large = True
+        while True:
+            count -= 1
+            self._large.popleft()()
+            now_s = self._clock()
+            if count <= 0 or now_s - self._since_s > ITERATION_S:
+                return now_s
 
 
 class ReadControl(Protocol):
@@ -93,6 +127,9 @@ class ReadControl(Protocol):
 
     def after_dispatch(self, has_rest: bool) -> None:
         """An iteration ended with frames or bytes left, or while the transport is not read."""
+
+    def after_large(self) -> None:
+        """A large frame is left until it is its turn."""
 
     def buffer_full(self) -> None:
         """The receive buffer may have to grow for the rest of a frame."""
@@ -128,6 +165,7 @@ class FrameDispatcher:
         self._next_frame = frames.next
         self._take_frame = take_frame
         self._end_iteration = end_iteration
+        self._is_large = False  # whether a large frame waits for its turn
         self._iteration_frames = iteration_frames
         self._iteration_bytes = iteration_bytes
         self._budget = budget
@@ -164,7 +202,10 @@ class FrameDispatcher:
         except Exception as problem:  # noqa: BLE001 -- it is logged there
             self._control.fail(problem)
         else:
-            if has_rest or not self.is_reading:
+            if self._is_large:
+                self._is_large = False
+                self._control.after_large()
+            elif has_rest or not self.is_reading:
                 self._control.after_dispatch(has_rest)
             elif self.frames.is_full():
                 self._control.buffer_full()
@@ -187,6 +228,10 @@ class FrameDispatcher:
                 if is_checked and self._budget.is_used_up():
                     self.held = frame
                     return True
+            if len(frame) > LARGE_BYTES and not self._budget.admits_large():
+                self.held = frame
+                self._is_large = True
+                return True
             if self.stops or frames_left <= 0 or bytes_left <= 0 or not self._take_frame(frame):
                 self.held = frame
                 return True
@@ -200,6 +245,9 @@ class _ClosedControl:
     """In place of the stream of a closed connection."""
 
     def after_dispatch(self, has_rest: bool) -> None:
+        """Do nothing."""
+
+    def after_large(self) -> None:
         """Do nothing."""
 
     def buffer_full(self) -> None:

@@ -17,6 +17,7 @@ those without a ClientHello first.
 from __future__ import annotations
 
 import asyncio
+import select
 import socket
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable
@@ -33,6 +34,7 @@ RECORD_HEAD = 5  # type, version, length
 RECORD_MAX = (16 << 10) + 256
 HANDSHAKE_RECORD = 22
 DRAINED_BYTES = 64 << 10
+LOOK_AGAIN_S = 0.05
 
 
 class Handshakes:
@@ -64,7 +66,7 @@ class Handshakes:
         silent = self._silent.setdefault(address, {})
         silent[arrived] = None
         self._count_one(address)
-        loop.add_reader(accepted, hello.read)
+        hello.start()
         try:
             await arrived
         finally:
@@ -175,13 +177,21 @@ class _Turn(msgspec.Struct, frozen=True, eq=False):
 class _HelloReader:
     """Looks at the first record of a client in the kernel's buffer, and leaves it there.
 
-    The socket becomes readable when as many bytes are there as are needed next (SO_RCVLOWAT).
+    The socket becomes readable when as many bytes are there as are needed next (SO_RCVLOWAT), when
+    the client has closed it, and with fewer bytes where the kernel is short of memory for sockets:
+    then this looks again in a moment.
     """
 
     def __init__(self, accepted: socket.socket, arrived: asyncio.Future[None]) -> None:
+        self._loop = asyncio.get_running_loop()
         self._socket = accepted
         self._arrived = arrived
         self._needed = 1
+
+    def start(self) -> None:
+        """Look when bytes have come."""
+        if not self._arrived.done():
+            self._loop.add_reader(self._socket, self.read)
 
     def read(self) -> None:
         """Look at what has come."""
@@ -199,7 +209,11 @@ class _HelloReader:
     def _look(self) -> None:
         found = self._socket.recv(max(self._needed, RECORD_HEAD), socket.MSG_PEEK)
         if len(found) < self._needed:
-            raise ConnectionResetError("the client closed the connection")
+            if not found or self._is_closed():
+                raise ConnectionResetError("the client closed the connection")
+            self._loop.remove_reader(self._socket)
+            self._loop.call_later(LOOK_AGAIN_S, self.start)
+            return
         if found[0] != HANDSHAKE_RECORD:
             self._refuse()
         if len(found) < RECORD_HEAD:
@@ -213,6 +227,12 @@ class _HelloReader:
             return
         self._need(1)
         self._arrived.set_result(None)
+
+    def _is_closed(self) -> bool:
+        """Whether the client sends no more."""
+        look = select.poll()
+        look.register(self._socket, select.POLLRDHUP)
+        return bool(look.poll(0))
 
     def _refuse(self) -> NoReturn:
         """Read what has come: bytes that are left would make the close a reset."""

@@ -32,6 +32,7 @@ BACKLOG = 4_096  # or what the system allows: a full one costs clients a second
 HELD_MAX = 1_000  # connections that came too early and are closed later; further ones at once
 HOLD_MAX_S = 5.0
 SWEPT_AT_ONCE = 1_000  # connections in one step: 1 ms
+SWEEP_TIMES_MAX = 2  # of its interval that a sweep counts, however late it comes
 KEEPALIVE = ("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6)
 """A peer that vanished is detected after two minutes, also while it waits for an answer."""
 
@@ -79,6 +80,7 @@ class Listener:
         self._sweeper: asyncio.Task[None]
         self._loop: asyncio.AbstractEventLoop
         self._is_suspended = False
+        self.sweeps = 0  # over all connections, so far
         self._emptied = asyncio.Event()
         self._descriptor_end = descriptor_end(limits.spare_descriptors)
 
@@ -87,10 +89,14 @@ class Listener:
         """How many connections are open."""
         return len(self._streams)
 
-    def list_clients(self) -> list[tuple[str, str]]:
-        """Return address and principal of each open connection."""
+    def list_clients(self) -> list[tuple[str, str, str]]:
+        """Return address, principal, and name and version of the client of each connection."""
         return [
-            (f"{stream.peer[0]}:{stream.peer[1]}", str(getattr(session, "principal", "")))
+            (
+                f"{stream.peer[0]}:{stream.peer[1]}",
+                str(getattr(session, "principal", "")),
+                str(getattr(session, "client_version", "")),
+            )
             for stream, session in self._streams.items()
         ]
 
@@ -327,11 +333,16 @@ class Listener:
         return True
 
     async def _sweep(self) -> None:
+        # A loop that was held up has not read what its peers sent meanwhile: no time of theirs.
+        served_s, swept_s = 0.0, self._monotonic()
         while True:
             await asyncio.sleep(self._limits.sweep_s)
             now_s = self._monotonic()
+            self.sweeps += 1
+            served_s += min(now_s - swept_s, SWEEP_TIMES_MAX * self._limits.sweep_s)
+            swept_s = now_s
             for count, stream in enumerate(list(self._streams), 1):
-                stream.sweep(now_s)
+                stream.sweep(served_s)
                 if count % SWEPT_AT_ONCE == 0:
                     await asyncio.sleep(0)
 

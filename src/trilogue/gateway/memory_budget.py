@@ -10,8 +10,9 @@ While there is a queue, memory that can be had again is taken back (`reclaim`), 
 whose peer does not move for `STALLED_S` is closed (`evict`), the largest first, but none that holds
 much less than the others. If all of them move, those of an address with more than `ADDRESS_SHARE`
 of the limit make room for other addresses, and the one that needs longest is closed after
-`PATIENCE_S`; above the limit, as many as are above it. So the queue always moves, and peers that
-stall cost themselves the connection, only where others need the memory.
+`PATIENCE_S`; above the limit, as many as are above it. What the node works on ends by itself and is
+never evicted; where all of it waits for more, one goes on above the limit. So the queue always
+moves, and peers that stall cost themselves the connection, only where others need the memory.
 
 Other addresses wait behind an address that holds `ADDRESS_SHARE` of the limit only until some of
 its memory is free again. Used on the loop only, and not for small requests and replies.
@@ -24,12 +25,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Hashable
 from functools import partial
-from typing import Final, Self
+from typing import ClassVar, Final, Self
 from weakref import WeakSet
 
 import msgspec
 
 from trilogue.gateway.frame_dispatcher import IterationBudget
+from trilogue.gateway.transfers.reply_transfers import ReplyTransfers
 
 MIB: Final = 1 << 20
 UNSENT_BYTES_MAX: Final = 256 * MIB
@@ -47,6 +49,7 @@ class MemoryHolder:
     """What one connection, or one part of it, holds of a budget."""
 
     __slots__ = ("address", "budget", "mark", "mark_s", "since_s", "size_bytes")
+    is_work: ClassVar = False  # of the node, which ends by itself once it has its memory
 
     def __init__(self, budget: MemoryBudget, address: str = "") -> None:
         self.budget = budget
@@ -77,17 +80,12 @@ class WorkMemory(MemoryHolder):
     It is never evicted: it ends by itself.
     """
 
-    __slots__ = ("_looks",)
+    __slots__ = ()
+    is_work = True
 
-    def __init__(self, budget: MemoryBudget, address: str, size: int) -> None:
+    def __init__(self, budget: MemoryBudget, address: str, size: int = 0) -> None:
         super().__init__(budget, address)
-        self._looks = 0
         self.resize(size)
-
-    def progress(self) -> int:
-        """Another number each time: it moves."""
-        self._looks += 1
-        return self._looks
 
     def __enter__(self) -> Self:
         return self
@@ -106,6 +104,7 @@ class _Waiter(msgspec.Struct):
 class _Grant(msgspec.Struct, frozen=True):
     size: int
     since_s: float
+    is_forced: bool = False  # above the limit
 
 
 class MemoryBudget:
@@ -166,8 +165,11 @@ class MemoryBudget:
 
     def admit(self, key: Hashable, size: int, address: str = "") -> bool:
         """Whether `key` may take so many more bytes now; the caller counts them at once."""
-        if self._drop_grant(key):
+        grant = self._drop_grant(key)
+        if grant is not None:
             self.forget(key)
+            if grant.is_forced:
+                return True
         elif self._small if size <= SMALL_BYTES else self._groups:
             return False
         return self._has_room(size, address)
@@ -260,19 +262,32 @@ class MemoryBudget:
                 if not self._has_room(waiter.size, waiter.address):
                     continue
                 has_granted = True
-                self.forget(key)
+                self._grant_to(key, waiter, now_s)
                 if group in self._queues:  # it has more: to the end
                     self._queues[group] = self._queues.pop(group)
-                self._grants[key] = _Grant(waiter.size, now_s)
-                self.size_bytes += waiter.size
-                waiter.resume()
 
-    def _drop_grant(self, key: Hashable) -> bool:
+    def _grant_to(
+        self, key: Hashable, waiter: _Waiter, now_s: float, *, is_forced: bool = False
+    ) -> None:
+        self.forget(key)
+        self._grants[key] = _Grant(waiter.size, now_s, is_forced)
+        self.size_bytes += waiter.size
+        waiter.resume()
+
+    def _grant_above_limit(self, now_s: float) -> None:
+        """Let one go on where all that the node works on waits: nothing of it would ever end."""
+        works = [holder for holder in self._holders if holder.is_work]
+        if not works or any(holder not in self._groups for holder in works):
+            return
+        waiters = {holder: self._queues[self._groups[holder]][holder] for holder in works}
+        first = min(waiters, key=lambda holder: waiters[holder].since_s)
+        self._grant_to(first, waiters[first], now_s, is_forced=True)
+
+    def _drop_grant(self, key: Hashable) -> _Grant | None:
         grant = self._grants.pop(key, None)
-        if grant is None:
-            return False
-        self.size_bytes -= grant.size
-        return True
+        if grant is not None:
+            self.size_bytes -= grant.size
+        return grant
 
     # ---- while others wait
 
@@ -292,6 +307,7 @@ class MemoryBudget:
             for holder in list(self._holders):
                 holder.reclaim()
             self._grant()
+            self._grant_above_limit(now_s)
         if self._groups or self.size_bytes > self.limit_bytes:
             self._make_room(now_s)
         else:
@@ -311,7 +327,8 @@ class MemoryBudget:
         stalled = [holder for holder in stalled if holder.size_bytes >= small]
         idle = [holder for holder in stalled if holder not in self._groups]
         victims, missing = idle, sum(each.size for each in waiters) - self.free_bytes + excess
-        if stalled and not idle and not moving:
+        is_worked = any(each.is_work and each not in self._groups for each in self._holders)
+        if stalled and not idle and not moving and not is_worked:
             # All of them wait for each other: some have to go.
             victims, missing = stalled, excess + self.limit_bytes // DEADLOCK_SHARE
         elif not idle:
@@ -401,9 +418,10 @@ def _received() -> MemoryBudget:
 
 
 class ConnectionMemory(msgspec.Struct, frozen=True):
-    """The budgets of all connections of a node, also of their time, and those that are closed."""
+    """What all connections of a node share: budgets, also of time, threads, and the closed ones."""
 
     unsent: MemoryBudget = msgspec.field(default_factory=_unsent)
     received: MemoryBudget = msgspec.field(default_factory=_received)
     closed: ClosedConnections = msgspec.field(default_factory=ClosedConnections)
     iterations: IterationBudget = msgspec.field(default_factory=IterationBudget)
+    transfers: ReplyTransfers = msgspec.field(default_factory=ReplyTransfers)

@@ -10,18 +10,22 @@ number of requests.
 
 A connection does not block the event loop: one step sends replies up to a limit of work (`spent`),
 the next step continues. That includes a single large reply: sending 16 MiB takes 20 ms, most of it
-in the kernel. The rest of it stays at the head of the queue.
+in the kernel. A thread sends it where that is possible (transfers/reply_transfers.py), else the
+rest of it stays at the head of the queue.
 
 This class knows no protocol; `kafka/connection.py` derives from it.
 """
 
 from __future__ import annotations
 
+import contextlib
+import socket
 from collections.abc import Callable
 from typing import Final
 
 from trilogue.gateway.reply_slots import ReplySlot, ReplySlots
 from trilogue.gateway.stream import STOP_SESSION, Buffer, Stream
+from trilogue.gateway.transfers.socket_sender import drop_bytes
 
 __all__ = ["BYTES_A_WORK", "ITERATION_WORK", "BufferedReply", "PipelinedConnection"]
 
@@ -34,6 +38,9 @@ BYTES_A_WORK: Final = (
 PIECE_SHARE: Final = 4
 """A large reply is written in pieces of so many times the limit of the transport's buffer: 1 MiB,
 which is what one loop iteration may send (`ITERATION_WORK`)."""
+
+SLOW_PIECES: Final = 64
+"""What the loop sends to a peer that was too slow for a thread, before a thread tries again."""
 
 
 class BufferedReply(ReplySlot):
@@ -52,6 +59,34 @@ class BufferedReply(ReplySlot):
         return buffers
 
 
+def take_over(slot: ReplySlot, successor: ReplySlot) -> None:
+    """Let another slot stand for the requests of one that has left the queue."""
+    successor.requests, successor.waiting_bytes = slot.requests, slot.waiting_bytes
+    successor.timer, slot.timer = slot.timer, None
+
+
+class TransferSlot(ReplySlot):
+    """The slot of a reply that a thread sends; what it could not send is rendered."""
+
+    __slots__ = ("_connection", "rest")
+
+    def __init__(self, connection: socket.socket, replaced: ReplySlot) -> None:
+        super().__init__()
+        take_over(replaced, self)
+        self.rest: list[Buffer] = []
+        self._connection = connection
+
+    def render(self) -> list[Buffer]:
+        """Return what is left to be sent by the loop."""
+        rest, self.rest = self.rest, []
+        return rest
+
+    def abandon(self) -> None:
+        """End the transfer: the connection is closed."""
+        with contextlib.suppress(OSError):  # the peer has closed it
+            self._connection.shutdown(socket.SHUT_RDWR)
+
+
 class PipelinedConnection:
     """The replies of one connection, in order and within limits."""
 
@@ -61,6 +96,7 @@ class PipelinedConnection:
         self.slots = ReplySlots()
         self.spent = 0  # work of this step; replies with many lookups add to it
         self._counts_reply = False  # the reply at the head is large: its memory is counted
+        self._pieces_by_loop = 0  # of large replies, before a thread sends one
         self._flush_scheduled = False  # the next flush is scheduled
         self._waiting_bytes = 0
         self._opened = False
@@ -190,9 +226,7 @@ class PipelinedConnection:
         size, enough = 0, PIECE_SHARE * little
         while queue and size < enough and self.spent < ITERATION_WORK:
             slot = queue[0]
-            if not slot.ready:
-                break
-            buffers = slot.render()
+            buffers = slot.render() if slot.ready else None
             if buffers is None:
                 slot.ready = False
                 break
@@ -201,6 +235,8 @@ class PipelinedConnection:
             for buffer in buffers:
                 size += len(buffer)
             if size > enough + little:
+                if self._start_transfer(slot, buffers, size, is_first=len(out) == len(buffers)):
+                    return []
                 self._requeue_rest(slot, out, size - enough)
                 size = enough
                 break
@@ -220,6 +256,36 @@ class PipelinedConnection:
         self.spent += size >> BYTES_A_WORK
         return out
 
+    def _start_transfer(
+        self, slot: ReplySlot, buffers: list[Buffer], size: int, *, is_first: bool
+    ) -> bool:
+        """Have a thread send a large reply, if one is free and the peer is quick."""
+        if not is_first:  # other replies leave before it
+            return False
+        transfers = self.stream.memory.transfers
+        if self._pieces_by_loop or not transfers.has_room:
+            self._pieces_by_loop = max(0, self._pieces_by_loop - 1)
+            return False
+        connection = self.stream.duplicate_socket()
+        if connection is None:
+            return False
+        if not self._counts_reply:
+            self.count_reply(size)
+        waiting = TransferSlot(connection, slot)
+        self.slots.queue.appendleft(waiting)
+
+        def done(sent: int) -> None:
+            if self.slots.is_gone:
+                return
+            if sent < size:
+                self._pieces_by_loop = SLOW_PIECES
+                waiting.rest = drop_bytes(buffers, sent)
+            self.count_reply(size - sent)
+            self.is_ready(waiting)
+
+        transfers.start(connection, buffers, done)
+        return True
+
     def _requeue_rest(self, slot: ReplySlot, out: list[Buffer], excess: int) -> None:
         """Leave the last bytes of a large reply at the head of the queue."""
         rest: list[Buffer] = []
@@ -234,8 +300,7 @@ class PipelinedConnection:
             left -= len(buffer)
         rest.reverse()
         waiting = BufferedReply(rest)
-        waiting.requests, waiting.waiting_bytes = slot.requests, slot.waiting_bytes
-        waiting.timer, slot.timer = slot.timer, None
+        take_over(slot, waiting)
         self.slots.queue.appendleft(waiting)
         if not self._counts_reply:
             self.count_reply(excess)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Generator
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -82,6 +82,44 @@ async def run_in_turns(steps: Steps[T]) -> T:
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
         await next_step()
+
+
+def start_at_once(work: Coroutine[Any, Any, None]) -> Coroutine[Any, Any, None] | None:
+    """Run a request up to where it has to wait; return a coroutine for the rest, if there is one.
+
+    A task would run that in a later iteration, outside of the time that requests share. The request
+    must not look at its task before it waits, as `asyncio.timeout` does.
+    """
+    try:
+        awaited = work.send(None)
+    except StopIteration:
+        return None
+    return _run_started(_StartedWork(work, awaited))
+
+
+async def _run_started(work: _StartedWork) -> None:
+    await work
+
+
+class _StartedWork:
+    """A coroutine that waits already: its task waits for the same, and goes on with it."""
+
+    def __init__(self, work: Coroutine[Any, Any, None], awaited: object) -> None:
+        self._work = work
+        self._awaited = awaited
+
+    def __await__(self) -> Generator[object, Any, None]:
+        awaited = self._awaited
+        try:
+            while True:
+                try:
+                    value = yield awaited
+                except BaseException as problem:  # noqa: BLE001 -- it is for the coroutine
+                    awaited = self._work.throw(problem)
+                else:
+                    awaited = self._work.send(value)
+        except StopIteration:
+            return
 
 
 async def run_steps(steps: Steps[T]) -> T:

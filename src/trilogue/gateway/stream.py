@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 from collections.abc import Callable
 from typing import Protocol, cast
@@ -53,7 +54,8 @@ STOP_WORK = 8  # a long request of this connection is running
 STOP_DRAIN = 16  # no more requests: this connection drains and closes
 STOP_QUOTA = 32  # its client exceeded a quota
 STOP_MEMORY = 64  # its frame is large, and there is no memory for the rest of it now
-SERVER_STOPS = STOP_BROKER | STOP_WORK | STOP_QUOTA
+STOP_TURN = 128  # large requests of other connections are in flight
+SERVER_STOPS = STOP_BROKER | STOP_WORK | STOP_QUOTA | STOP_TURN
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -221,6 +223,11 @@ class Stream(asyncio.BufferedProtocol):
         """Whether the session left a frame to be offered again."""
         return self._dispatcher.held is not None
 
+    @property
+    def has_rest(self) -> bool:
+        """Whether bytes that were received wait for a later loop iteration."""
+        return self._dispatcher.is_scheduled or self.holds_frame
+
     # ---- called by the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -277,6 +284,22 @@ class Stream(asyncio.BufferedProtocol):
     def is_open(self) -> bool:
         """Whether something written now can still arrive."""
         return self._writer.transport is not None and not self._writer.transport.is_closing()
+
+    def duplicate_socket(self) -> socket.socket | None:
+        """Return a socket to the same peer, for bytes that a thread sends instead of the transport.
+
+        None where the transport has bytes to send, or encrypts them.
+        """
+        transport = self._writer.transport
+        if transport is None or transport.is_closing() or transport.get_write_buffer_size():
+            return None
+        raw = transport.get_extra_info("socket")
+        if raw is None or transport.get_extra_info("sslcontext") is not None:
+            return None
+        try:
+            return socket.socket(raw.family, raw.type, raw.proto, os.dup(raw.fileno()))
+        except OSError:  # no descriptor is left
+            return None
 
     def call_soon(self, call: Callable[[], None]) -> None:
         """Call in another loop iteration."""
@@ -338,6 +361,13 @@ class Stream(asyncio.BufferedProtocol):
                 self._schedule_dispatch()
         elif not self.stops and not self._dispatcher.is_reading and self._may_grow():
             self._resume_reading()
+
+    def after_large(self) -> None:
+        """Stop reading until it is the turn of the large frame that waits."""
+        self._pause_reading()
+        if not self.stops and not self._dispatcher.is_scheduled and self.is_open:
+            self._dispatcher.is_scheduled = True
+            self.memory.iterations.defer_large(self._dispatcher.dispatch)
 
     def buffer_full(self) -> None:
         """Wait, unread, until there is memory for the rest of a large frame."""
@@ -407,9 +437,10 @@ class Stream(asyncio.BufferedProtocol):
             self._frames.rest_idle()
         if self._received is not None and not self.stops & STOP_MEMORY:
             self._received.measure()
-        incomplete = self._frames.pending
-        if incomplete == 0 or self._dispatcher.frames_taken != marks.frames or self.stops:
-            marks.frames, marks.frame_since_s = self._dispatcher.frames_taken, now_s
+        dispatcher, incomplete = self._dispatcher, self._frames.pending
+        waits = self.stops or self.has_rest  # for the server
+        if incomplete == 0 or dispatcher.frames_taken != marks.frames or waits:
+            marks.frames, marks.frame_since_s = dispatcher.frames_taken, now_s
         elif now_s - marks.frame_since_s > limits.incomplete_frame_s + (
             incomplete / limits.incomplete_frame_bytes_per_s
         ):

@@ -11,6 +11,9 @@ from trilogue.wire.frames import INITIAL_CAPACITY, WIDE_CAPACITY, Frames
 RECEIVED_FREE: Final = 1 << 20
 """Bytes of a receive buffer for which a connection does not wait while the budget is not spent."""
 
+REQUEST_BYTES_MAX: Final = 64 << 20
+"""What requests in flight of one protocol may keep before large ones wait."""
+
 
 class ConnectionControl(Protocol):
     """The stream, for its memory."""
@@ -29,6 +32,48 @@ class ConnectionControl(Protocol):
 
     def abort(self, reason: str, **fields: object) -> None:
         """Abort the connection."""
+
+
+class WaitingConnection(Protocol):
+    """A connection that is not read until requests of others are answered."""
+
+    def resume_requests(self) -> None:
+        """Read again, if nothing else is against it."""
+
+
+class RequestMemory:
+    """What the requests in flight of all connections of a gateway keep in memory.
+
+    Each connection has a bound of its own as well. Where `is_full`, a connection leaves its next
+    large request in its buffer and calls `wait`. All that wait go on together: one alone may be
+    unable to.
+    """
+
+    def __init__(self, bytes_max: int = REQUEST_BYTES_MAX) -> None:
+        self.used = 0  # bytes
+        self._bytes_max = bytes_max
+        self._waiting: dict[WaitingConnection, None] = {}
+
+    @property
+    def is_full(self) -> bool:
+        """Whether large requests wait."""
+        return self.used >= self._bytes_max
+
+    def wait(self, connection: WaitingConnection) -> None:
+        """Call `resume_requests` when half of the memory is free."""
+        self._waiting[connection] = None
+
+    def forget(self, connection: WaitingConnection) -> None:
+        """Do not call it: it is closed."""
+        self._waiting.pop(connection, None)
+
+    def add(self, size: int) -> None:
+        """Count bytes that a request keeps; negative once it is answered."""
+        self.used += size
+        if size < 0 and self._waiting and self.used <= self._bytes_max // 2:
+            waiting, self._waiting = self._waiting, {}
+            for connection in waiting:
+                connection.resume_requests()
 
 
 class UnsentMemory(MemoryHolder):

@@ -335,7 +335,7 @@ class TlsConnection(asyncio.BufferedProtocol):
             self._lower.write(self._outgoing.read())
 
     def close(self) -> None:
-        """Close after all written bytes are sent, and the peer is told that they were all."""
+        """Close after all written bytes are sent, with the alert that ends TLS."""
         if self.is_closing:
             return
         self.is_closing = True

@@ -67,6 +67,7 @@ class LogEnvironment(msgspec.Struct, frozen=True):
     random_bytes: Callable[[int], bytes]
     free_bytes: Callable[[], int] | None = None  # None: query the file system
     objects: ObjectCache | None = None  # reads merged segments that lie in object storage
+    on_commit_seconds: Callable[[float], None] | None = None  # how long each commit took
 
 
 class Log:
@@ -153,16 +154,7 @@ class Log:
             flushed_through=through,
             replay=replay.collect,
         )
-        files = JournalFiles(
-            fs=fs,
-            directory=directory.journal,
-            cluster_id=manifest.cluster_id,
-            scheduler=around.scheduler,
-            background=around.background,
-            random_bytes=around.random_bytes,
-            file_bytes=limits.journal.file_bytes,
-            has_room=lambda size: free_bytes() - size >= limits.journal.min_free_bytes,
-        )
+        files = _journal_files(directory, manifest.cluster_id, around, limits, free_bytes)
         journal = Journal(
             files=files,
             committer=around.committer,
@@ -174,6 +166,7 @@ class Log:
             node_epoch=node_epoch,
             last_sequence=recovered.last_sequence,
             limits=limits.journal,
+            on_commit_seconds=around.on_commit_seconds,
         )
         opened = cls(
             directory, around, journal=journal, files=files, limits=limits, flushed_through=through
@@ -494,6 +487,25 @@ class Log:
         self.journal.close()
         self.readers.close()
         self._relief.clear()  # readers may free tail memory after the loop is closed
+
+
+def _journal_files(
+    directory: DataDirectory,
+    cluster_id: bytes,
+    around: LogEnvironment,
+    limits: LogLimits,
+    free_bytes: Callable[[], int],
+) -> JournalFiles:
+    return JournalFiles(
+        fs=around.fs,
+        directory=directory.journal,
+        cluster_id=cluster_id,
+        scheduler=around.scheduler,
+        background=around.background,
+        random_bytes=around.random_bytes,
+        file_bytes=limits.journal.file_bytes,
+        has_room=lambda size: free_bytes() - size >= limits.journal.min_free_bytes,
+    )
 
 
 def _ignore(_: object) -> None:

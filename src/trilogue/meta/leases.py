@@ -1,4 +1,4 @@
-"""Leases of nodes in PostgreSQL: they say when a take-over may be tried, never that it succeeds.
+"""Leases of nodes in PostgreSQL: when a take-over may be tried, not that it succeeds.
 
 A node counts `renewals` up, several times in a lease. A watcher that sees a count unchanged for a
 whole lease, by its own monotonic clock and without an interruption, takes the lease as run out. No
@@ -80,7 +80,7 @@ async def lock_renewals(connection: Connection, node_id: int) -> int | None:
 async def release(
     connection: Connection, node_id: int, epoch: int, renewals: int = RELEASED
 ) -> None:
-    """Give a lease up, as RELEASED or SPREAD: nobody has to wait until it runs out."""
+    """Give a lease up, as RELEASED or SPREAD: no other node has to wait until it runs out."""
     await connection.execute(RELEASE, node_id, epoch, renewals)
 
 

@@ -37,8 +37,8 @@ from trilogue.meta import queued_meta
 from trilogue.meta.change_log import differences, encode_writes
 from trilogue.meta.errors import Fenced, InvalidChange
 from trilogue.meta.postgres_connection import (
-    BlockingConnection,
     Connection,
+    blocking_connection,
     connect,
     is_full,
     may_pass,
@@ -116,7 +116,7 @@ class PostgresMeta(QueuedMeta):
         opening = Opening(
             node_id, home, cluster_id, owners, new_cluster_id, after_epoch, after_renewals
         )
-        with BlockingConnection(url) as connection:
+        with blocking_connection(url) as connection:
             made, number = connection.run(opening.begin)
         meta = cls(url, made.state, on_failed, number=number)
         for block in made.blocks:
@@ -141,7 +141,7 @@ class PostgresMeta(QueuedMeta):
 
     def snapshots(self) -> Iterator[tuple[bytes, bytes]]:
         """Read all snapshots, in the order of their keys."""
-        with BlockingConnection(self._url) as connection:
+        with blocking_connection(self._url) as connection:
             after: bytes | None = None
             while True:
                 rows = connection.run(partial(_read_snapshots, after=after))
@@ -182,9 +182,14 @@ class PostgresMeta(QueuedMeta):
         await self._disconnect()
 
     async def _idle(self) -> None:
-        """Wait for a change of this node or an announcement, and read what others changed."""
+        """Wait for a change of this node or an announcement, and read what others changed.
+
+        Without a connection it does not wait: the first change finds one. Nor is there one after
+        a failure: then it waits for the end.
+        """
+        has_to_connect = self._connection is None and self.failed is None
         try:
-            async with asyncio.timeout(LOOK_S):
+            async with asyncio.timeout(0.0 if has_to_connect else LOOK_S):
                 await self._announced.wait()
         except TimeoutError:
             pass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, Protocol, Self, TypeVar
@@ -18,6 +18,7 @@ Result = TypeVar("Result")
 
 SCHEMA_NAME: Final = "trilogue"
 CONNECT_S: Final = 10.0
+ANSWER_S: Final = 0.5  # of a connection that was prepared; then a new one is tried
 STATEMENT_S: Final = 60.0  # a server that does not answer for so long counts as lost
 FLUSHED_COMMITS: Final = frozenset({"on", "remote_apply"})  # of synchronous_commit
 FULL: Final = "53100"
@@ -70,7 +71,7 @@ class Connection(Protocol):
         """Whether the connection is lost or closed."""
 
     async def close(self, *, timeout: float) -> None:  # noqa: ASYNC109 - asyncpg has it
-        """Say good-bye."""
+        """End the session in order."""
 
     def terminate(self) -> None:
         """Close the socket."""
@@ -128,6 +129,7 @@ class BlockingConnection:
     """A connection for callers that wait without an event loop, or beside one that runs."""
 
     def __init__(self, url: str) -> None:
+        self.has_been_lent = False  # since then it is in use, so an error is one of now
         self._url = url
         self._runner = asyncio.Runner()
         self._executor = ThreadPoolExecutor(1, "postgres")
@@ -153,6 +155,19 @@ class BlockingConnection:
         """Return what `work` returns; errors of PostgreSQL are StorageFailed."""
         return self._call(work(self._connection))
 
+    def answers(self) -> bool:
+        """Whether the server answers on this connection, in a short time."""
+
+        async def look(connection: Connection) -> None:
+            async with asyncio.timeout(ANSWER_S):
+                await connection.execute("SELECT 1")
+
+        try:
+            self._call(look(self._connection))
+        except StorageFailed:
+            return False
+        return True
+
     def _end(self) -> None:
         self._executor.submit(self._runner.close).result()
         self._executor.shutdown()
@@ -164,3 +179,40 @@ class BlockingConnection:
             raise StorageFailed(f"PostgreSQL: {error or type(error).__name__}") from error
         except (msgspec.MsgspecError, LookupError, TypeError, ValueError) as error:
             raise CorruptLog(f"PostgreSQL holds rows that cannot be ({error!r})") from error
+
+
+_prepared: Final[dict[str, BlockingConnection]] = {}
+
+
+def prepare_connection(url: str, work: Callable[[Connection], Coroutine[Any, Any, object]]) -> None:
+    """Connect before there is a hurry, and run `work`; `blocking_connection` lends it out.
+
+    What has been read once is read again in less time: the connection has its statements, and the
+    server's process has what it knows of the tables.
+    """
+    connection = BlockingConnection(url).__enter__()
+    try:
+        connection.run(work)
+    except BaseException:
+        connection.__exit__()
+        raise
+    _prepared[url] = connection
+
+
+@contextlib.contextmanager
+def blocking_connection(url: str) -> Iterator[BlockingConnection]:
+    """Lend the connection that this process has prepared, or else a new one. StorageFailed."""
+    prepared = _prepared.pop(url, None)
+    if prepared is not None and (prepared.has_been_lent or prepared.answers()):
+        prepared.has_been_lent = True
+        try:
+            yield prepared
+        except BaseException:
+            prepared.__exit__()  # what it is in the middle of is unknown
+            raise
+        _prepared[url] = prepared
+        return
+    if prepared is not None:
+        prepared.__exit__()
+    with BlockingConnection(url) as connection:
+        yield connection

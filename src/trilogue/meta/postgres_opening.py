@@ -27,6 +27,12 @@ SELECT node_id FROM writers WHERE home = $1 AND node_id NOT IN (SELECT node_id F
 """
 
 
+async def read_beforehand(connection: Connection) -> None:
+    """Read, on a connection that waits, what an opening will read."""
+    if await check_format(connection):
+        await fetch_state(connection, node_id=0)
+
+
 class WrongCluster(StorageFailed):
     """The database has another cluster, or another folder has the journal of this node."""
 

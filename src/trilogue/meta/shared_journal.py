@@ -58,6 +58,11 @@ FROM shared_journals, unnest($6::bytea[]) WITH ORDINALITY AS each (data, number)
 WHERE node_id = $1 AND epoch = $2
 FOR SHARE OF shared_journals
 """
+INSERT_PIECE: Final = """
+INSERT INTO {table}
+SELECT $3, 1, 1, $4, $5 FROM shared_journals WHERE node_id = $1 AND epoch = $2
+FOR SHARE OF shared_journals
+"""
 RAISE_EPOCH: Final = """
 UPDATE shared_journals SET epoch = epoch + 1 WHERE node_id = $1 AND epoch = $2
 """
@@ -149,11 +154,16 @@ class SharedJournal:
         """
         if len(data) > WINDOW_BYTES_MAX:
             raise InvalidChange(f"a window of {len(data)} bytes")
-        pieces = [data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES)] or [b""]
-        query = INSERT.format(table=table_of(self._node_id, self.epoch, self._half))
-        values = (sequence, len(pieces), crc32(data), pieces)
+        pieces, checksum = -(-len(data) // PIECE_BYTES) or 1, crc32(data)
+        values: tuple[object, ...] = (checksum, data)
+        insert = INSERT_PIECE  # PostgreSQL plans it once; that with an array at each execution
+        if pieces > 1:
+            parts = [data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES)]
+            insert, values = INSERT, (pieces, checksum, parts)
+        query = insert.format(table=table_of(self._node_id, self.epoch, self._half))
+        keys = self._node_id, self.epoch, sequence
         try:
-            status = await self.connection.execute(query, self._node_id, self.epoch, *values)
+            status = await self.connection.execute(query, *keys, *values)
         except Exception as error:
             if getattr(error, "sqlstate", None) != UNIQUE_VIOLATION:
                 raise
@@ -161,7 +171,7 @@ class SharedJournal:
             # now says that it is on the synchronous standby, too.
             await self._execute(self.connection, PROVE)
             return
-        if status != f"INSERT 0 {len(pieces)}":
+        if status != f"INSERT 0 {pieces}":
             raise self._fenced()
 
     async def set_flushed_through(self, sequence: int, beside: Connection | None = None) -> None:
@@ -185,6 +195,12 @@ class SharedJournal:
                 f"PostgreSQL has lost window {sequence}, which was acknowledged. Was a standby "
                 "promoted that was not synchronous, or a copy restored?"
             )
+
+    def reached_by(self, connection: Connection) -> SharedJournal:
+        """Return this journal, with the same half, for writes by another connection."""
+        journal = SharedJournal(connection, self._node_id, self.epoch)
+        journal._half = self._half
+        return journal
 
     def swap(self) -> None:
         """Write to the other half from now on; it must have been emptied."""
@@ -232,10 +248,8 @@ class SharedJournal:
 
 async def prepare(connection: Connection) -> None:
     """Create the tables of journals, leases and moves, if they are not there."""
-    await connection.execute(SCHEMA)
-    await connection.execute(leases.SCHEMA)
-    await connection.execute(slot_moves.SCHEMA)
-    await connection.execute(slot_loads.SCHEMA)
+    schemas = (SCHEMA, leases.SCHEMA, slot_moves.SCHEMA, slot_loads.SCHEMA)
+    await connection.execute(";".join(schemas))
 
 
 async def epochs_of(connection: Connection, node_id: int, before: int) -> list[int]:

@@ -28,7 +28,7 @@ SHARED_NODES: Final = "SELECT node_id FROM shared_journals ORDER BY node_id"
 
 
 class SlotOwners(msgspec.Struct, frozen=True):
-    """Who owns what, for a program that plans moves."""
+    """The owners of slots, for a program that plans moves."""
 
     owners: list[int]  # by slot
     node_ids: list[int]  # of the nodes with `ack=shared`

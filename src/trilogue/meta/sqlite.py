@@ -6,7 +6,7 @@ of the same node takes the next node epoch; the first is then fenced.
 
 Several nodes may share the file (`shared`): each writes the rows of its changes into the table of
 changes, too, and reads there what the others changed: before each transaction, and whenever
-SQLite's `data_version` shows that somebody wrote.
+SQLite's `data_version` shows that another process wrote.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class SqliteMeta(QueuedMeta):
             if self.failed is not None:
                 raise self._refusal()
             if self.shared and not any(change.ops for change in changes):
-                self._follow()  # somebody waits for the changes of others
+                self._follow()  # a caller waits for the changes of others
             else:
                 self._connection.execute("BEGIN IMMEDIATE")
                 self._follow()

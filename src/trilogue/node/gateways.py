@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from trilogue.gateway.http.listener import HttpListener
     from trilogue.gateway.tls import TlsContexts
-    from trilogue.gateway.tubemq.authentication import Authentication
+    from trilogue.gateway.tubemq.auth.authentication import Authentication
 
 WEBSOCKETS_MAX = 5_000  # each has three descriptors
 LOAD_AFTER_S = 3.0  # after the start

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trilogue.node.access import AccessControl, make_administration
@@ -51,19 +52,19 @@ def build_http_app(
     from trilogue.gateway.http.login import HttpLogin
 
     pulsar = node.gateways.pulsar
-    administration = None if pulsar is None else _make_pulsar_app(pulsar)
+    administration = None if pulsar is None else _make_pulsar_app(pulsar, settings)
     load_named = _named_metrics_loader(settings, node.storage.broker, pulsar)
     app = build_app(health, _metrics_loader(node), administration, apps, load_named)
     return HttpLogin(app, access.authenticator, access.authorizer, login_rules(settings))
 
 
-def _make_pulsar_app(gateway: PulsarGateway) -> Callable[[], ASGIApp]:
+def _make_pulsar_app(gateway: PulsarGateway, settings: Settings) -> Callable[[], ASGIApp]:
     """Return what builds the app of Pulsar's admin API and HTTP lookup."""
 
     def make() -> ASGIApp:
         from trilogue.gateway.http.pulsar.routes import build_pulsar_app
 
-        return build_pulsar_app(gateway)
+        return build_pulsar_app(gateway, _find_authority(settings))
 
     return make
 
@@ -164,7 +165,7 @@ def _make_console_app(
         from trilogue.gateway.http.console.request import ConsoleServices
         from trilogue.node.metrics.node_metrics import NodeMetrics
 
-        def list_connections() -> dict[str, list[tuple[str, str]]]:
+        def list_connections() -> dict[str, list[tuple[str, str, str]]]:
             return {name: each.list_clients() for name, each in node.gateways.listeners.items()}
 
         return build_console_app(
@@ -174,6 +175,7 @@ def _make_console_app(
                 gather=NodeMetrics(node).gather,
                 list_connections=list_connections,
                 make_administration=make_administration,
+                make_node_clients=lambda: _make_node_clients(node, gateway),
                 has_access_control=gateway.requires_login,
             )
         )
@@ -216,7 +218,16 @@ def _make_node_clients(node: MeasuredNode, gateway: ProtocolGateway) -> NodeClie
         requires_login=gateway.requires_login,
         anonymous=gateway.anonymous,
         sasl_mechanisms=list_mechanisms,
+        authority=_find_authority(node.settings),
     )
+
+
+def _find_authority(settings: Settings) -> str:
+    """Return the file of the authority that `--secure` made beside its certificate, or ""."""
+    if not (certificate := settings.text("tls.certificate")):
+        return ""
+    authority = Path(certificate).with_name("ca.pem")
+    return str(authority) if authority.exists() else ""
 
 
 def _make_websocket_app(node: MeasuredNode, gateway: ProtocolGateway) -> Callable[[], ASGIApp]:

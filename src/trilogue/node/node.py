@@ -71,13 +71,14 @@ if TYPE_CHECKING:
 
     from trilogue.gateway.http.app import Health, State
     from trilogue.gateway.telemetry.traces import MessageTracer
-    from trilogue.gateway.tubemq.authentication import Authentication
+    from trilogue.gateway.tubemq.auth.authentication import Authentication
     from trilogue.node.cluster.place import ClusterPlace
     from trilogue.node.followed_versions import AppliedVersions
 
 log = logging.getLogger(__name__)
 
 READER_THREADS = 4
+SENDER_THREADS = 4  # of large replies; more are sent by the loop
 OBJECT_READER_THREADS = (
     12  # more: they wait for the network, and reads of files must not wait for them
 )
@@ -164,7 +165,7 @@ class Node:
             await self._open_gateways(plans)
             if self.place.cluster is not None and self.gateways.advertised:
                 await self._join_cluster(self.place.cluster)
-            if self.place.has_others:
+            if self.place.has_others and not self.place.is_recovery:  # which no client reaches
                 await self._register()
         except BaseException:
             await self.close()
@@ -196,6 +197,8 @@ class Node:
         self._publisher = self._open_threads(1, "manifest")
         more = OBJECT_READER_THREADS if self.settings.text("objects.url") else 0
         self._readers = self._open_threads(READER_THREADS + more, "reader")
+        senders = self._open_threads(SENDER_THREADS, "sender")
+        self.memory.transfers.open(senders, SENDER_THREADS)
         self._schema_thread = self._open_threads(1, "schemas")
         self._cold_reads = ColdReads(
             self._readers, self.memory.unsent, reads_max=2 * READER_THREADS + more
@@ -391,7 +394,7 @@ class Node:
     # -- other nodes -----------------------------------------------------------------------
 
     async def _join_cluster(self, cluster: ClusterPlace) -> None:
-        """Reach the other nodes, and answer nobody while the lease of this one is over."""
+        """Reach the other nodes, and answer no client while the lease of this one is over."""
         from trilogue.node.cluster.lease_guard import LeaseGuard, Suspended
         from trilogue.node.cluster.links import LISTENER, reach_nodes
 
@@ -445,6 +448,7 @@ class Node:
             "schema_executor": self._schema_thread,
             "cold_reads": self._cold_reads,
             "conversions": self.conversions,
+            "iterations": self.memory.iterations,
             "catch_up": self._catch_up,
             "tracer": self._tracer,
         }
@@ -501,7 +505,8 @@ class Node:
             self._maintaining.cancel()  # what a running merge wrote is an orphan
         drains = (listener.drain(limit_s) for listener in self.gateways.listeners.values())
         await within(asyncio.gather(*drains), LISTENER_DRAIN_SHARE)
-        await within(finish_decisions(self.storage.broker))
+        if not self.place.is_recovery:  # which reaches no node: the next owners go on with them
+            await within(finish_decisions(self.storage.broker))
         await within(self.metadata_writer.finish())
         flushed = self.hand_over.skips_flush or await within(self.flusher.finish())
         await within(self._manifests.write())

@@ -92,7 +92,7 @@ class Signals:
 
 
 class Supervision(Protocol):
-    """What the process of one of several nodes tells its supervisor."""
+    """What the process of one of several nodes reports to its supervisor."""
 
     place: NodePlace
 
@@ -165,11 +165,17 @@ async def _serve(
     loop = asyncio.get_running_loop()
     signals.install(loop)
     place = place if supervision is None else supervision.place
+    if place is not None and place.cluster is not None and settings.text("objects.url"):
+        from trilogue.node.cluster.store_check import check_store
+
+        await check_store(settings)
     node = await _start_node(settings, place, signals.stop)
     if node is None:
         return 0
-    for listener, address in node.gateways.addresses.items():
-        write_line(f"{listener:13} {address}")
+    addresses = node.gateways.addresses
+    width = max(map(len, addresses), default=0)
+    for listener, address in addresses.items():
+        write_line(f"{listener:{width}} {address}")
     if supervision is not None:
         loop.add_signal_handler(
             signal.SIGUSR1, lambda: node.add_work(_flush(node, supervision.report_flushed))

@@ -37,14 +37,14 @@ from trilogue.gateway.kafka.groups.member_metadata import CLASSIC_ASSIGNMENTS, r
 from trilogue.gateway.telemetry.request_latency import LatencyHistogram
 from trilogue.log.directory import FIRST_NODE, DataDirectory
 from trilogue.log.errors import AlreadyLocked, LogError
-from trilogue.log.files import File, OsFileSystem, ScratchFileSystem
+from trilogue.log.files import OsFileSystem, ScratchFileSystem
 from trilogue.log.formats import check_formats
 from trilogue.log.journal.commit import thread_committer
 from trilogue.log.journal.journal import JournalLimits
 from trilogue.log.log import Log, LogEnvironment, LogLimits
 from trilogue.log.objects.cache import ObjectCache
 from trilogue.log.objects.obstore_store import Reach
-from trilogue.log.ports import Background, Committer
+from trilogue.log.ports import Background
 from trilogue.log.segments.manifest import Manifest
 from trilogue.meta.operations import Fence
 from trilogue.meta.queued_meta import QueuedMeta
@@ -205,18 +205,16 @@ def _open(
     last = stack.enter_context(ExitStack())  # closed after meta: others may serve as this node then
     meta = _open_meta(fs, directory, place, on_failed)
     stack.callback(meta.close)
-    shared = None
-    if place.cluster is not None and place.cluster.shared is not None:
-        shared = _open_shared(
-            fs, directory, place.cluster, meta.state, loop=loop, on_failed=on_failed, last=last
-        )
+    shared = _open_shared(
+        fs, directory, place.cluster, meta.state, loop=loop, on_failed=on_failed, last=last
+    )
     broker = _broker(settings, meta, loop, now_ms)
     ownership = broker.cluster.ownership
     _take_place(ownership, place.cluster)
     broker.restore_snapshot(meta.snapshots())
     reach = _find_objects(settings, meta.state.cluster_id, place)
     objects = None if reach is None else reach.cache(settings.number("objects.cache-size"))
-    committer = MeasuredCommitter(shared or thread_committer(loop), time.monotonic)
+    commit_seconds = LatencyHistogram(COMMIT_BOUNDS_S)
     engine = Log.open(
         directory,
         owned_manifest(meta.manifest(), ownership),
@@ -224,12 +222,13 @@ def _open(
             fs=fs,
             scheduler=loop,
             background=background.submit,
-            committer=committer,
+            committer=shared or thread_committer(loop),
             now_ms=now_ms,
             monotonic=time.monotonic,
             random_bytes=os.urandom,
             free_bytes=free_bytes,
             objects=objects,
+            on_commit_seconds=commit_seconds.observe,
         ),
         node_id=meta.state.node_id,
         node_epoch=meta.state.node_epoch,
@@ -249,7 +248,7 @@ def _open(
         meta,
         broker,
         engine,
-        committer.seconds,
+        commit_seconds,
         background.submit,
         ExitStack(),
         place,
@@ -278,13 +277,16 @@ def _find_objects(settings: Settings, cluster_id: bytes, place: NodePlace) -> Re
 def _open_shared(
     fs: OsFileSystem,
     directory: DataDirectory,
-    cluster: ClusterPlace,
+    cluster: ClusterPlace | None,
     state: MetaState,
     *,
     loop: asyncio.AbstractEventLoop,
     on_failed: OnFailed,
     last: ExitStack,
-) -> SharedCommitter:
+) -> SharedCommitter | None:
+    """Start the committer of a node with `ack=shared`; without it None."""
+    if cluster is None or cluster.shared is None:
+        return None
     from trilogue.node.cluster.opening import open_shared_journal, restore_journal
 
     shared = open_shared_journal(cluster, state, loop, on_failed)
@@ -450,36 +452,3 @@ def new_topic_id() -> bytes:
 def new_member_suffix() -> str:
     """Return a random suffix that makes a group member's id unique and unguessable."""
     return os.urandom(16).hex()
-
-
-class MeasuredCommitter:
-    """A committer that measures the commits of another one."""
-
-    def __init__(self, inner: Committer, monotonic: Callable[[], float]) -> None:
-        self.seconds = LatencyHistogram(COMMIT_BOUNDS_S)
-        self._inner = inner
-        self._monotonic = monotonic
-        self._began = 0.0
-
-    def start(self, on_done: Callable[[int], None]) -> None:
-        """Start the committer, with a callback that measures."""
-        monotonic, seconds = self._monotonic, self.seconds
-
-        def measured(result: int) -> None:
-            seconds.observe(monotonic() - self._began)
-            on_done(result)
-
-        self._inner.start(measured)
-
-    def submit(self, file: File, data: memoryview, offset: int) -> None:
-        """Submit a window."""
-        self._began = self._monotonic()
-        self._inner.submit(file, data, offset)
-
-    def close(self) -> int | None:
-        """Close the committer."""
-        return self._inner.close()
-
-    def write_last(self, file: File, data: memoryview, offset: int) -> int:
-        """Write a window after `close`."""
-        return self._inner.write_last(file, data, offset)

@@ -11,7 +11,7 @@ from trilogue.broker.access.authorizer import Operation
 from trilogue.broker.errors import ConcurrentChange
 from trilogue.broker.metadata_change import MetadataChange
 from trilogue.gateway.authentication import Authenticator
-from trilogue.gateway.tubemq.authentication import (
+from trilogue.gateway.tubemq.auth.authentication import (
     ALL_ROLES,
     Authentication,
     AuthenticationSettings,

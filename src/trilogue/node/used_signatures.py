@@ -21,7 +21,7 @@ from struct import Struct
 from typing import Final
 
 from trilogue.broker.errors import AuthenticationFailed
-from trilogue.gateway.tubemq.signatures import (
+from trilogue.gateway.tubemq.auth.signatures import (
     REPLAYED_SIGNATURE,
     SIGNATURE_WINDOW_MS,
     TOO_MANY_SIGNATURES,

@@ -17,21 +17,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from trilogue.client.errors import ClientError, ConnectionLost, ServerRefused
 from trilogue.client.kafka.cluster import KafkaCluster
 from trilogue.client.kafka.consumer.batch_reader import BatchReader
-from trilogue.client.kafka.coordinators import TRANSACTION, Coordinators
 from trilogue.client.kafka.errors import KafkaError
 from trilogue.client.kafka.model import EARLIEST, LATEST, READ_COMMITTED, granted
-from trilogue.client.kafka.producer.batch_writer import BatchWriter
 from trilogue.client.kafka.security import Security
 from trilogue.client.retry import retry
 from trilogue.spark.errors import OptionError
 from trilogue.spark.offsets import CountedOffsets, Ids, Offsets, Partition, select_assigned
 from trilogue.spark.read_options import ReadOptions
-from trilogue.spark.write_options import WriteOptions
-from trilogue.wire.kafka.codec.schema import table
-from trilogue.wire.kafka.transactions.commit_transactions import CommitTransactionsRequest
 
 if TYPE_CHECKING:
     from trilogue.client.kafka.admin import Admin
+    from trilogue.client.kafka.producer.batch_writer import BatchWriter
+    from trilogue.spark.write_options import WriteOptions
 
 T = TypeVar("T")
 FIRST_CONTACT_S = 8.0
@@ -49,7 +46,13 @@ class Link(CountedOffsets):
             servers, client_id="trilogue-spark", timeout_s=FIRST_CONTACT_S, security=security
         )
         self.consumer = BatchReader(self.cluster, isolation=isolation)
-        self.producer = BatchWriter(self.cluster)
+
+    @cached_property
+    def producer(self) -> BatchWriter:
+        """Writes batches; tasks that read need none."""
+        from trilogue.client.kafka.producer.batch_writer import BatchWriter
+
+        return BatchWriter(self.cluster)
 
     @cached_property
     def admin(self) -> Admin:
@@ -83,6 +86,9 @@ class Link(CountedOffsets):
 
     def can_commit_batches(self) -> bool:
         """Whether the server commits several transactions in one decision."""
+        from trilogue.wire.kafka.codec.schema import table
+        from trilogue.wire.kafka.transactions.commit_transactions import CommitTransactionsRequest
+
         connection = self.run(self.cluster.any_connection())
         return table(CommitTransactionsRequest).key in connection.served
 
@@ -91,6 +97,8 @@ class Link(CountedOffsets):
         return self.run(self._coordinators(list(names)))
 
     async def _coordinators(self, names: list[str]) -> dict[str, int]:
+        from trilogue.client.kafka.coordinators import TRANSACTION, Coordinators
+
         async def find() -> dict[str, int]:
             coordinators = Coordinators(self.cluster, TRANSACTION)
             found = granted(await coordinators.find_coordinators(names))

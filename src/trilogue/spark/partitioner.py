@@ -6,15 +6,15 @@ whether Spark or a Java producer wrote it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from trilogue.client.kafka.producer.hashes import murmur2
+from trilogue.client.kafka.producer.hashes import assign_partitions, group_rows
+from trilogue.entry.arrow import byte_input
 from trilogue.spark.errors import RowError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-_REMEMBERED = 100_000
 
 
 class Partitioner:
@@ -23,7 +23,17 @@ class Partitioner:
     def __init__(self, partitions: int, turn: int = 0) -> None:
         self._partitions = partitions
         self._turn = turn
-        self._known: dict[bytes, int] = {}
+
+    def group(self, batch: pa.RecordBatch) -> Iterator[tuple[int, memoryview]]:
+        """Yield each partition that gets rows, with the numbers of its rows, in order, as int32."""
+        assigned = self.assign(batch)
+        numbers = memoryview(assigned.buffers()[1])[4 * assigned.offset :]
+        order, ends = group_rows(numbers, batch.num_rows, self._partitions)
+        rows, begin = memoryview(order), 0
+        for number, end in enumerate(memoryview(ends).cast("i")[: self._partitions]):
+            if end > begin:
+                yield number, rows[4 * begin : 4 * end]
+            begin = end
 
     def assign(self, batch: pa.RecordBatch) -> pa.Array:
         """Return an int32 per row. Rows without a key share a partition, another one each batch."""
@@ -44,15 +54,10 @@ class Partitioner:
 
     def _by_key(self, keys: pa.Array) -> pa.Array:
         import pyarrow as pa
+        import pyarrow.compute as pc
 
-        coded = keys.dictionary_encode()
-        numbers = pa.array([self._one(key) for key in coded.dictionary.to_pylist()], pa.int32())
-        return numbers.take(coded.indices)
-
-    def _one(self, key: bytes) -> int:
-        known = self._known.get(key)
-        if known is None:
-            if len(self._known) >= _REMEMBERED:
-                self._known.clear()
-            known = self._known[key] = murmur2(key) % self._partitions
-        return known
+        numbers = assign_partitions(byte_input(keys), len(keys), self._partitions)
+        assigned = pa.Array.from_buffers(pa.int32(), len(keys), [None, pa.py_buffer(numbers)])
+        if not keys.null_count:
+            return assigned
+        return pc.if_else(keys.is_valid(), assigned, pa.scalar(None, pa.int32()))

@@ -11,14 +11,14 @@ from trilogue.client.kafka.model import EARLIEST
 from trilogue.spark.errors import explained_errors
 from trilogue.spark.filters import ALL_COLUMNS, OF_PARTITIONS, ReadFilter
 from trilogue.spark.offsets import Ids, Offsets, Range, ranges
-from trilogue.spark.payload.payload import Payload
 from trilogue.spark.plan import ending, starting
-from trilogue.spark.range_reader import read_range
 from trilogue.spark.read_options import ReadOptions
 from trilogue.spark.topic_lookup import TopicLookup, find_lookup, find_partition_ids
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from trilogue.spark.payload.payload import Payload
 
 
 class RangePartition(InputPartition):
@@ -89,4 +89,6 @@ def read_task(
     """Read one range in a worker."""
     if not isinstance(partition, RangePartition):  # Spark's single task of a plan without any
         return iter(())
+    from trilogue.spark.range_reader import read_range
+
     return read_range(options, partition.value, payload, partition.partition_id)

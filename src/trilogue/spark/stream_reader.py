@@ -21,7 +21,6 @@ from trilogue.client.errors import ConnectionLost
 from trilogue.client.kafka.model import EARLIEST, LATEST
 from trilogue.spark.errors import DataLost, explained_errors
 from trilogue.spark.offsets import Ids, Offsets, Partition, from_json, keep_positions, to_json
-from trilogue.spark.payload.payload import Payload
 from trilogue.spark.plan import starting
 from trilogue.spark.read_options import ReadOptions
 from trilogue.spark.reader import RangePartition, planned, read_task
@@ -29,6 +28,8 @@ from trilogue.spark.topic_lookup import TopicLookup, find_group_lookup, find_loo
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from trilogue.spark.payload.payload import Payload
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

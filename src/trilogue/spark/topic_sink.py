@@ -14,6 +14,7 @@ from trilogue.client.errors import ServerRefused
 from trilogue.client.kafka.producer.transactional_writer import TransactionalWriter
 from trilogue.entry.arrow import build_from_arrow
 from trilogue.entry.entry import TRANSACTIONAL
+from trilogue.entry.pack import RecordPacker
 from trilogue.spark.errors import NotStored, RowError
 from trilogue.spark.link import Link
 from trilogue.spark.partitioner import Partitioner
@@ -34,17 +35,18 @@ class TopicSink:
         self._at = at
         self._transaction = transaction
         self._partitioners: dict[str, Partitioner] = {}
+        self._packer = RecordPacker()
         self.rows = self.batches = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Store every row of one Arrow batch; returns when all are durable."""
         parts = [
-            (topic, number, rows.drop_columns(_ADDRESS & set(rows.schema.names)))
+            (topic, number, of_topic, rows)
             for topic, of_topic in self._by_topic(batch)
-            for number, rows in _split(of_topic, self._partitioner(topic).assign(of_topic))
+            for number, rows in self._partitioner(topic).group(of_topic)
         ]
         if self._transaction is not None:
-            partitions = [(topic, number) for topic, number, _ in parts]
+            partitions = [(topic, number) for topic, number, _, _ in parts]
             self._at.run(self._transaction.add_partitions(partitions))
         self._at.run(_together(self._send(*each) for each in parts))
         self.rows += batch.num_rows
@@ -72,8 +74,10 @@ class TopicSink:
             self._partitioners[topic] = Partitioner(count, turn=time.monotonic_ns() % count)
         return self._partitioners[topic]
 
-    async def _send(self, topic: str, partition: int, rows: pa.RecordBatch) -> None:
-        for entry in self._build(topic, partition, rows):
+    async def _send(
+        self, topic: str, partition: int, batch: pa.RecordBatch, rows: memoryview
+    ) -> None:
+        for entry in self._build(topic, partition, batch, rows):
             try:
                 if self._transaction is None:
                     await self._at.producer.send(topic, partition, entry)
@@ -88,23 +92,23 @@ class TopicSink:
                 ) from refused
             self.batches += 1
 
-    def _build(self, topic: str, partition: int, rows: pa.RecordBatch) -> list[bytes]:
-        """Return the entries of the rows, stamped for the transaction if there is one."""
-        options, now_ms = self._options, time.time_ns() // 1_000_000
-        if self._transaction is None:
-            return build_from_arrow(rows, options.codec, options.batch_bytes, timestamp_ms=now_ms)
-        stamp = self._transaction.stamp(topic, partition, rows.num_rows)
+    def _build(
+        self, topic: str, partition: int, batch: pa.RecordBatch, rows: memoryview
+    ) -> list[bytes]:
+        """Return the entries of rows of a batch, stamped for the transaction if there is one."""
+        stamp: dict[str, int] = {}
+        if self._transaction is not None:
+            stamp = self._transaction.stamp(topic, partition, len(rows) // 4)._asdict()
+            stamp["flags"] = TRANSACTIONAL
         return build_from_arrow(
-            rows,
-            options.codec,
-            options.batch_bytes,
-            timestamp_ms=now_ms,
-            flags=TRANSACTIONAL,
-            **stamp._asdict(),
+            batch,
+            self._options.codec,
+            self._options.batch_bytes,
+            timestamp_ms=time.time_ns() // 1_000_000,
+            chosen=rows,
+            packer=self._packer,
+            **stamp,
         )
-
-
-_ADDRESS = {"topic", "partition"}
 
 
 async def _together(work: Iterable[Coroutine[None, None, None]]) -> None:
@@ -115,11 +119,3 @@ async def _together(work: Iterable[Coroutine[None, None, None]]) -> None:
                 group.create_task(one)
     except ExceptionGroup as failures:
         raise failures.exceptions[0] from None
-
-
-def _split(batch: pa.RecordBatch, numbers: pa.Array) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Return the rows by partition, in order."""
-    import pyarrow.compute as pc
-
-    for number in pc.unique(numbers).to_pylist():
-        yield number, batch.filter(pc.equal(numbers, number))

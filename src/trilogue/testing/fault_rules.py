@@ -19,7 +19,7 @@ RULE_FIELDS = ("protocol", "request", "topic", "count", "skip", "error", "second
 
 
 def make_fault(action: Action | str, fields: Mapping[str, Any]) -> Fault:
-    """Return the rule; ValueError says what is wrong with it.
+    """Return the rule; ValueError with what is wrong with it.
 
     The protocol is that of the request or the error where the rule does not name it.
     """

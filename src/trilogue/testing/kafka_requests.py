@@ -12,6 +12,7 @@ from trilogue.wire.kafka.codec.compile import decoder, encoder
 from trilogue.wire.kafka.codec.header import decode_request_header, encode_response_header
 from trilogue.wire.kafka.codec.schema import ZERO_UUID, is_message, table
 from trilogue.wire.kafka.errors import ErrorCode
+from trilogue.wire.kafka.produce import ProduceRequest
 
 PROTOCOL = "kafka"
 _SIZE = Struct(">i")
@@ -32,12 +33,13 @@ class KafkaRequests:
     """Reads the frames of clients. `topic_name` returns the name of a topic id, or None."""
 
     protocol = PROTOCOL
+    replies_by_request = True
 
     def __init__(self, topic_name: Callable[[bytes], str | None]) -> None:
         self._topic_name = topic_name
 
     def split(self, received: bytearray) -> Iterator[bytes]:
-        """Take the complete frames away from the front of what was received."""
+        """Take the complete frames, of either side, away from the front of what was received."""
         return split_int32(received)
 
     def describe(self, frame: bytes) -> Request | None:
@@ -56,6 +58,18 @@ class KafkaRequests:
             version=header.api_version,
             correlation_id=header.correlation_id,
         )
+
+    def has_reply(self, frame: bytes, /) -> bool:
+        """Whether the broker replies to this frame: not to a Produce with acks=0."""
+        try:
+            header, position = decode_request_header(memoryview(frame)[4:])
+            cls = MESSAGES[header.api_key][0]
+            if cls is not ProduceRequest:
+                return True
+            message: Any = decoder(cls, header.api_version)(memoryview(frame)[4:], position)[0]
+        except Exception:  # noqa: BLE001 - whatever it is, the broker answers it
+            return True
+        return bool(message.acks)
 
     def encode_error(self, frame: bytes, error: str) -> bytes:
         """Return a response frame in which everything has this error; KeyError for its name."""

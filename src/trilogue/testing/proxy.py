@@ -3,7 +3,8 @@
     client ──► proxy: split, describe, record ──► listener of the broker
                  └── a fault: an error response, a delay, a cut
 
-The broker advertises the proxy's address, so clients come back through it. Responses pass unread.
+The broker advertises the proxy's address, so clients come back through it. Responses pass as whole
+frames, unread (`reply_order.py`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from msgspec.structs import replace
 
 from trilogue.gateway.socket_acceptor import ConnectionTasks, SocketAcceptor
 from trilogue.testing.faults import Action, Fault, FaultTable, Request
+from trilogue.testing.reply_order import ReplyOrder
 
 log = logging.getLogger(__name__)
 
@@ -30,9 +32,13 @@ class RequestReader(Protocol):
     """Reads the frames of a protocol."""
 
     protocol: str
+    replies_by_request: bool  # replies come in the order of requests
 
     def split(self, received: bytearray) -> Iterator[bytes]:
-        """Take the complete frames away from the front of what was received."""
+        """Take the complete frames, of either side, away from the front of what was received."""
+
+    def has_reply(self, frame: bytes, /) -> bool:
+        """Whether the broker replies to this frame; True where replies come in any order."""
 
     def describe(self, frame: bytes) -> Request | None:
         """Return the request of a frame; None for one that is none."""
@@ -98,10 +104,14 @@ class ListenerProxy:
         writer: asyncio.StreamWriter,
     ) -> None:
         from_broker, to_broker = await asyncio.open_connection(*target)
+        requests = self._make_reader()
+        replies = ReplyOrder(writer, requests.split, by_request=requests.replies_by_request)
         try:
             works = [
-                asyncio.create_task(self._pass_requests(reader, to_broker, writer)),
-                asyncio.create_task(_pass_bytes(from_broker, writer)),
+                asyncio.create_task(
+                    self._pass_requests(requests, reader, to_broker, writer, replies)
+                ),
+                asyncio.create_task(_pass_replies(from_broker, replies)),
             ]
             try:
                 await asyncio.wait(works, return_when=asyncio.FIRST_COMPLETED)
@@ -118,11 +128,13 @@ class ListenerProxy:
 
     async def _pass_requests(
         self,
+        requests: RequestReader,
         reader: asyncio.StreamReader,
         to_broker: asyncio.StreamWriter,
         to_client: asyncio.StreamWriter,
+        replies: ReplyOrder,
     ) -> None:
-        requests, received = self._make_reader(), bytearray()
+        received = bytearray()
         number = self._faults.next_connection()
         while data := await reader.read(READ_BYTES):
             received += data
@@ -132,30 +144,30 @@ class ListenerProxy:
                 if request is not None:
                     request = replace(request, connection=number, received_at=time.monotonic())
                     fault = self._faults.record(request)
-                if not await self._pass_frame(requests, frame, fault, to_broker, to_client):
+                has_reply = requests.has_reply(frame)
+                if fault is not None and fault.action is Action.ERROR:
+                    if not has_reply:
+                        return  # as a broker does that cannot tell the client
+                    await replies.insert(requests.encode_error(frame, fault.error))
+                    continue
+                if fault is not None and not await self._apply(fault, frame, to_broker, to_client):
                     return
+                if has_reply:
+                    replies.expect()
+                to_broker.write(frame)
             await to_broker.drain()
 
-    async def _pass_frame(
+    async def _apply(
         self,
-        requests: RequestReader,
+        fault: Fault,
         frame: bytes,
-        fault: Fault | None,
         to_broker: asyncio.StreamWriter,
         to_client: asyncio.StreamWriter,
     ) -> bool:
-        """Pass a frame on, or do what its fault says; False ends the connection."""
-        if fault is None:
-            to_broker.write(frame)
-            return True
+        """Do what a fault does before its frame is passed on; False ends the connection instead."""
         match fault.action:
-            case Action.ERROR:
-                to_client.write(requests.encode_error(frame, fault.error))
-                await to_client.drain()
-                return True
             case Action.DELAY:
                 await asyncio.sleep(fault.seconds)
-                to_broker.write(frame)
                 return True
             case Action.DROP_RESPONSE:
                 to_broker.write(frame)
@@ -164,14 +176,12 @@ class ListenerProxy:
                 await asyncio.sleep(fault.seconds)
             case Action.FULL_DISK:
                 self._harm_broker(fault)
-                to_broker.write(frame)
                 return True
             case Action.CRASH:
                 self._harm_broker(fault)
         return False  # also for a cut
 
 
-async def _pass_bytes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _pass_replies(reader: asyncio.StreamReader, replies: ReplyOrder) -> None:
     while data := await reader.read(READ_BYTES):
-        writer.write(data)
-        await writer.drain()
+        await replies.pass_on(data)

@@ -24,13 +24,14 @@ class PulsarRequests:
     """Reads the frames of one connection: a SEND names its producer, the producer its topic."""
 
     protocol = PROTOCOL
+    replies_by_request = False
 
     def __init__(self) -> None:
         self._topics: dict[tuple[str, int], str] = {}  # (producer or consumer, id) -> topic
         self._client = ""
 
     def split(self, received: bytearray) -> Iterator[bytes]:
-        """Take the complete frames away from the front of what was received."""
+        """Take the complete frames, of either side, away from the front of what was received."""
         return split_int32(received)
 
     def describe(self, frame: bytes) -> Request | None:
@@ -57,6 +58,10 @@ class PulsarRequests:
             client_id=self._client,
             correlation_id=getattr(body, "request_id", getattr(body, "sequence_id", 0)),
         )
+
+    def has_reply(self, _frame: bytes, /) -> bool:
+        """Return True: clients find the request of a reply by its number."""
+        return True
 
     def encode_error(self, frame: bytes, error: str) -> bytes:
         """Return the command that refuses one; ValueError for the name of the error."""

@@ -22,9 +22,10 @@ class TubeRequests:
     """Reads the frames of clients of a master or a broker."""
 
     protocol = PROTOCOL
+    replies_by_request = False
 
     def split(self, received: bytearray) -> Iterator[bytes]:
-        """Take the complete frames away from the front of what was received."""
+        """Take the complete frames, of either side, away from the front of what was received."""
         while (end := _frame_end(received)) is not None:
             frame = bytes(received[:end])
             del received[:end]
@@ -51,6 +52,10 @@ class TubeRequests:
             client_id=str(getattr(body, "clientId", "")),
             correlation_id=request.serial,
         )
+
+    def has_reply(self, _frame: bytes, /) -> bool:
+        """Return True: clients find the request of a reply by its number."""
+        return True
 
     def encode_error(self, frame: bytes, error: str) -> bytes:
         """Return a response with this error code, a number as text (ValueError)."""

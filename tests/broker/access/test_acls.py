@@ -166,17 +166,6 @@ def test_administrators_of_a_tenant_may_do_everything_in_it_unless_denied(author
     assert not allowed(authorizer, WRITE, "other/shop/orders", principal=carol)
 
 
-def test_write_on_any_topic_permits_idempotent_producers(authorizer, add):
-    idempotent = (ALICE, Operation.IDEMPOTENT_WRITE, CLUSTER)
-    assert not authorizer.allowed(*idempotent)
-
-    add(acl(operation=WRITE))
-    assert authorizer.allowed(*idempotent)
-
-    add(acl("public/", prefixed=True, operation=ALL, allow=False))
-    assert not authorizer.allowed(*idempotent)
-
-
 def test_acls_outlive_a_restart_and_deletion_removes_them(house, add):
     rows = {
         acl(),

@@ -26,14 +26,14 @@ CHANGED = [
         [("segment.ms", SET, "1000")],
         {**KEPT, "segment.ms": "1000"},
     ),  # requests nothing that is missing
-    ([("min.insync.replicas", SET, "1")], KEPT),  # it can have one value only: nothing to keep
-    ([("min.insync.replicas", RESET, None)], KEPT),
+    ([("remote.storage.enable", SET, "false")], KEPT),  # it has one value only: nothing to keep
+    ([("remote.storage.enable", RESET, None)], KEPT),
 ]
 
 REFUSED = [
     (("no.such", SET, "1"), InvalidSetting),
     (("retention.ms", SET, "soon"), InvalidSetting),
-    (("min.insync.replicas", SET, "2"), InvalidSetting),
+    (("remote.storage.enable", SET, "true"), InvalidSetting),
     (("retention.ms", APPEND, "1"), InvalidSetting),
     (("retention.ms", SUBTRACT, "1"), InvalidSetting),
     (("retention.ms", SET, None), InvalidRequest),

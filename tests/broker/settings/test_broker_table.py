@@ -5,13 +5,17 @@ from __future__ import annotations
 import pytest
 
 from trilogue.broker.errors import InvalidSetting
-from trilogue.broker.settings.broker_table import BROKER, GROUPS
+from trilogue.broker.settings.broker_table import BROKER, GROUPS, REPLICATION_THROTTLES
 from trilogue.broker.settings.setting import Effect
 from trilogue.broker.settings.topic_table import TABLE as TOPICS
 from trilogue.broker.settings.values import Kind
 
 KAFKA_3_9 = 314  # settings that DescribeConfigs of a 3.9.1 broker lists
-OURS = {"flush", "group.consumer.migration.policy"}  # and what 3.9 does not list
+OURS = {  # and what 3.9 does not list, or only once it is set
+    "flush",
+    "group.consumer.migration.policy",
+    *REPLICATION_THROTTLES,
+}
 SINCE_4 = {
     "group.share.assignors",
     "group.share.max.delivery.count.limit",
@@ -49,7 +53,8 @@ def test_settable_broker_configs_are_topic_defaults_and_few_others():
 
     of_topics = {row.broker_keys[0] for row in TOPICS.values() if row.broker_keys}
     of_node = {"max.connections", "max.connections.per.ip", "log.cleaner.backoff.ms"}
-    assert settable - of_topics == of_node | {"sasl.kerberos.min.time.before.relogin"}
+    no_op = {"sasl.kerberos.min.time.before.relogin", *REPLICATION_THROTTLES}
+    assert settable - of_topics == of_node | no_op
     assert of_topics - settable == {"min.insync.replicas", "log.message.format.version"}
 
 

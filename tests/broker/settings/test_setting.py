@@ -30,9 +30,9 @@ from trilogue.broker.settings.values import InvalidValue, Kind
             "compression.gzip.level: -1 or a level from 1 to 9 is needed",
         ),
         (
-            "min.insync.replicas",
-            "2",
-            "min.insync.replicas: only '1' is served: there is one durable copy",
+            "remote.storage.enable",
+            "true",
+            "remote.storage.enable: only 'false' is served: there is no second tier of storage",
         ),
     ],
 )

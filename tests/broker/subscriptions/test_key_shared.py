@@ -7,8 +7,11 @@ from collections import Counter
 import pytest
 
 from trilogue.broker.errors import KeyRangesTaken
+from trilogue.broker.subscriptions import key_shared
 from trilogue.broker.subscriptions.consumer import SubscriptionConsumer
 from trilogue.broker.subscriptions.key_shared import (
+    FULL_MEMBERS,
+    POINTS,
     RANGES_MAX,
     SLOTS,
     AutoSplit,
@@ -72,6 +75,34 @@ def test_members_of_one_name_share_as_others_do():
     found = Counter(ring.member_of(slot).joined for slot in range(SLOTS))
 
     assert all(share > SLOTS / 4 for share in found.values())
+
+
+def test_consumers_of_a_crowded_ring_have_fewer_points():
+    """A hundred points for each of thousands would be nobody's gain, and everyone's time."""
+    ring = ConsistentHash()
+    crowd = members(*[""] * 3 * FULL_MEMBERS)
+    for member in crowd:
+        ring.add(member)
+    own = [len(slots) for _, slots in ring._own.values()]
+    assert min(own) >= POINTS // 3
+    assert sum(own) < 2.2 * POINTS * FULL_MEMBERS
+
+    for member in crowd[1:]:
+        ring.remove(member)
+    assert shares(ring) == {"": SLOTS}
+    ring.remove(crowd[0])
+    assert ring.member_of(1) is None
+
+
+def test_halves_end_where_each_slot_has_a_consumer(monkeypatch):
+    monkeypatch.setattr(key_shared, "SLOTS", 4)
+    halves = AutoSplit()
+    *four, fifth = members(*"abcde")
+    for member in four:
+        halves.add(member)
+
+    with pytest.raises(KeyRangesTaken):
+        halves.add(fifth)
 
 
 def test_a_newcomer_takes_half_of_the_largest_range():

@@ -6,7 +6,7 @@ import pytest
 
 from tests.broker.fakes import batch
 from tests.broker.topics.test_cluster import ORDERS, Room
-from trilogue.broker.errors import InvalidPartitions, InvalidRequest, UnknownTopic
+from trilogue.broker.errors import InvalidPartitions, InvalidRequest, InvalidSetting, UnknownTopic
 from trilogue.broker.names import NamespaceName
 from trilogue.broker.topics.cluster import TopicEvent
 from trilogue.broker.topics.policies import TERMINATED
@@ -32,6 +32,20 @@ def test_a_topic_grows_and_keeps_what_it_has():
     again = Room(room.meta, room.log).cluster.topic(ORDERS)
     assert again.row == grown.row
     assert [each.partition_id for each in again.partitions] == list(grown.row.partitions)
+
+
+def test_more_replicas_in_sync_than_there_can_be_are_refused():
+    """Whichever protocol requests them; what a topic has already stays with fewer nodes."""
+    room = Room()
+    wanted = {"min.insync.replicas": "2"}
+    with pytest.raises(InvalidSetting, match="up to 1 replicas"):
+        room.create("orders", settings=wanted)
+    topic = room.create("orders", settings={"min.insync.replicas": "1"})
+    with pytest.raises(InvalidSetting, match="up to 1 replicas"):
+        room.cluster.plan_alter(ORDERS, wanted)
+    topic.row.settings.update(wanted)
+    room.carry_out(room.cluster.plan_alter(ORDERS, {**wanted, "retention.ms": "5"}))
+    assert room.cluster.topic(ORDERS).settings == {**wanted, "retention.ms": "5"}
 
 
 def test_a_topic_grows_only_upwards_and_within_the_limits():

@@ -13,6 +13,7 @@ import pytest
 
 from tests.broker.fakes import batch
 from tests.broker.node_room import Node
+from tests.sharing import seeds
 from trilogue.broker.errors import DuplicateSequence, OutOfOrderSequence
 from trilogue.broker.names import parse_kafka
 from trilogue.broker.producers.idempotence import PENDING_MAX, WINDOW, Producers
@@ -168,7 +169,7 @@ def stored(node: Node) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(12, quick=4))
 def test_nothing_is_stored_twice_or_in_another_order_and_only_the_newest_is_lost(seed: int):
     node, client = Node(seed), Client()
     make_topic(node)

@@ -7,8 +7,9 @@ import pytest
 from tests.broker.fakes import FakeLog, FakeTimers, new_broker
 from tests.broker.transactions.node_world import HERE, THERE, THIRD, FakeOwnership, FakePort
 from trilogue.broker.cursors.cursor_facts import NOTHING_BELOW, subscription_key
-from trilogue.broker.errors import NotCoordinator
+from trilogue.broker.errors import ConcurrentTransactions, NotCoordinator
 from trilogue.broker.facts import FactKind
+from trilogue.broker.transactions.batch_commits import OpenTransaction
 from trilogue.broker.transactions.branches import RETRY_S, Branches
 from trilogue.broker.transactions.node_requests import EndBranch
 from trilogue.broker.transactions.records import DeferredAck, TransactionState, decode_saved
@@ -154,6 +155,34 @@ def test_a_decision_that_other_nodes_have_not_got_is_sent_after_a_restart():
     assert second == first
     again.port.answer()
     assert again.states() == [TransactionState.COMPLETE_COMMIT]
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_ends_wait_while_the_slots_of_their_ids_are_about_to_leave(leaves: bool):
+    """So a give begins when those under way have ended, however many others follow them."""
+    world = Coordinator()
+    made = world.transactions.init_producer(world.id, 60_000)
+    world.log.commit()
+    producer = made.result()
+    world.transactions.add_group(world.id, producer, world.group)
+    ownership = world.broker.cluster.ownership
+    ownership.hold()
+    slot = ownership.slot_of(world.id)
+
+    with world.broker.holding_ends([slot]):
+        ended = world.transactions.end(world.id, producer, commit=True, bumps=True)
+        fenced = world.transactions.init_producer(world.id, 60_000)
+        world.log.commit()
+        assert not ended.done
+        assert not fenced.done
+        assert not world.broker.is_ending_in([slot])
+        with pytest.raises(ConcurrentTransactions):
+            world.broker.batch_commits.commit(world.id, 1, [OpenTransaction(world.id, producer)])
+        if leaves:
+            world.broker.release_slots([slot])
+    expected = NotCoordinator if leaves else ConcurrentTransactions
+    assert [type(each.error) for each in (ended, fenced)] == [expected] * 2
+    assert world.transactions.table.find_by_id(world.id).state is TransactionState.ONGOING
 
 
 def test_requests_for_an_id_of_another_node_are_refused():

@@ -192,6 +192,20 @@ def test_whose_session_is_over_does_not_stand_in_the_way():
     assert len(room.registrations) == 0
 
 
+def test_a_registration_of_a_broker_id_that_is_over_keeps_no_other_client_out():
+    """Its client names the partition by that id in heartbeats, and gives it up at their answer."""
+    room = Room()
+    reader, _ = room.registrations.register(room.partition, GROUP, "c", now_ms=0, broker_id=7)
+    room.read(reader, 4)
+
+    assert room.registrations.occupant(1, GROUP, "other", 1, broker_id=7) == "c"
+    assert room.registrations.occupant(1, GROUP, "c", 1, broker_id=8) == ""
+    assert not reader.is_gone, "its own client replaces it"
+    assert room.registrations.occupant(1, GROUP, "other", 1, broker_id=8) == ""
+    assert reader.is_gone
+    assert room.register("other").committed == 0, "nothing was confirmed"
+
+
 def test_there_are_so_many_readers_and_filters_and_no_more():
     room = Room(RegistrationLimits(readers_max=1, filters_max=1, filter_size_max=3))
     room.register()

@@ -33,7 +33,7 @@ from trilogue.client.kafka import (
 )
 from trilogue.wire.kafka.errors import ErrorCode
 
-WAIT_S = 20.0
+WAIT_S = 90.0
 QUICK = {"heartbeat_s": 0.2, "max_wait_s": 0.1, "session_timeout_s": 10.0}
 FROM_START = {**QUICK, "reset_to": EARLIEST}
 Case = Callable[["Service"], Awaitable[None]]

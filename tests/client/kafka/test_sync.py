@@ -38,10 +38,10 @@ def test_everything_is_there_without_asyncio(server: Server):
             drafts = [sync.Draft("sync", b"%d" % number, partition=1) for number in range(5)]
             futures = producer.submit_many([*drafts, sync.Draft("sync", b"?", partition=9)])
             producer.flush()
-            assert [future.result(5).offset for future in futures[:5]] == [0, 1, 2, 3, 4]
+            assert [future.result(60).offset for future in futures[:5]] == [0, 1, 2, 3, 4]
             assert isinstance(futures[5].exception(5), KafkaError)
             assert producer.send_many("sync", [], partition=1) == 0
-            assert producer.submit("sync", b"x", key="k").result(5).partition in {0, 1}
+            assert producer.submit("sync", b"x", key="k").result(60).partition in {0, 1}
 
         def assigned(partitions: list[Partition]) -> None:
             reported.extend(
@@ -114,7 +114,7 @@ def test_messages_come_in_a_loop_until_the_consumer_is_closed(server: Server):
 
         reading = threading.Thread(target=read)
         reading.start()
-        assert three.wait(10)
+        assert three.wait(60)
         client.close()
         reading.join(60)
 
@@ -171,5 +171,5 @@ def test_a_callback_that_closes_the_client_is_refused(server: Server):
             closed.set()
 
         producer.submit("closes", b"a").add_done_callback(close)
-        assert closed.wait(10)
+        assert closed.wait(60)
     assert "may not" in str(refused[0])

@@ -33,7 +33,7 @@ from trilogue.client.pulsar import (
 )
 from trilogue.wire.pulsar.errors import ServerError
 
-WAIT_S = 30.0
+WAIT_S = 90.0
 FROM_START = {"initial_position": InitialPosition.EARLIEST}
 TOGETHER = Batching(max_delay_s=60)
 Case = Callable[["Service"], Awaitable[None]]

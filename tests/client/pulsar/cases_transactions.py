@@ -237,7 +237,7 @@ async def a_transaction_that_takes_too_long_is_aborted_by_the_broker(service: Se
     async with service.client() as client:
         consumer = await client.subscribe(service.topic, "s")
         producer = await client.producer(service.topic)
-        transaction = await client.begin_transaction(timeout_s=1.0)
+        transaction = await client.begin_transaction(timeout_s=3.0)
         await producer.send(b"late", transaction=transaction)
         await producer.send(b"in time")
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.client.harness import run_on_idle_clock
 from tests.client.pulsar.scripted import (
     SILENCE,
     Peer,
@@ -153,6 +154,19 @@ async def test_pings_are_sent_and_silence_after_one_ends_the_connection(
     await broker.saw("GONE")
     await producer.send(b"x")
     assert len(broker.peers) == 2
+
+
+@on_broker
+async def test_a_connection_that_closes_with_unsent_bytes_sends_no_ping(
+    broker: ScriptedPulsar, client: PulsarClient
+):
+    """Its probe comes while what was written is still being sent."""
+    await client.partitions("t")
+    connection = PulsarConnection(client.options)
+    await connection.open("127.0.0.1", broker.port)
+    connection.close()
+    connection._tick()
+    await connection.wait_closed()
 
 
 @on_broker(keep_alive_s=0.02)
@@ -359,7 +373,7 @@ def test_cancelled_connect_closes_the_connection():
             opening.cancel()
             return len(await broker.saw("GONE"))
 
-    assert asyncio.run(work()) == 1
+    assert run_on_idle_clock(work()) == 1
 
 
 def test_message_ids_are_bytes_that_other_clients_read():

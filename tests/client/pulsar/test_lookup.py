@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from tests.client.harness import run_on_idle_clock
 from tests.client.pulsar.scripted import (
+    HANG_UP,
     LOOKUP,
     SILENCE,
     TOPIC,
@@ -208,6 +210,20 @@ async def test_silence_is_a_time_out(broker: ScriptedPulsar, client: PulsarClien
         await client.producer("t")
 
 
+@on_broker
+async def test_a_connection_that_is_lost_meanwhile_is_opened_again(
+    broker: ScriptedPulsar, client: PulsarClient
+):
+    """A broker that was started again, or that closed an idle connection: not yet noticed here."""
+    await client.partitions("t")
+    broker.next_up["PARTITIONED_METADATA"].append(HANG_UP)
+    broker.next_up["GET_TOPICS_OF_NAMESPACE"].append(HANG_UP)
+
+    assert await client.partitions("t") == 0
+    assert await client.topics() == []
+    assert len(broker.all("CONNECT")) == 3
+
+
 def test_the_next_address_is_tried_when_one_does_not_answer():
     async def work() -> str:
         async with ScriptedPulsar() as broker:
@@ -215,7 +231,7 @@ def test_the_next_address_is_tried_when_one_does_not_answer():
             async with PulsarClient(url) as client:
                 return (await client.producer("t")).name
 
-    assert asyncio.run(work()) == "made-up"
+    assert run_on_idle_clock(work()) == "made-up"
 
 
 def test_refused_connection_raises_connection_lost():
@@ -224,7 +240,7 @@ def test_refused_connection_raises_connection_lost():
             await client.partitions("t")
 
     with pytest.raises(ConnectionLost):
-        asyncio.run(work())
+        run_on_idle_clock(work())
 
 
 @pytest.mark.parametrize("url", ["kafka://h:1", "pulsar://h:0", "pulsar://", "https://"])

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tools.servers.probe import free_port
 
+from tests.client.harness import run_on_idle_clock
 from tests.client.pulsar.scripted import ScriptedPulsar, on_broker
 from trilogue.client.errors import ClientError, ServerUnreachable
 from trilogue.client.pulsar import Batching, PulsarClient, PulsarError, TimedOut
@@ -31,7 +32,7 @@ def test_every_call_raises_within_its_time_out_where_no_broker_runs(call: str, s
             assert isinstance(met.value, TimeoutError)
             return time.monotonic() - started
 
-    assert asyncio.run(work()) < 30  # a slow machine has room
+    assert run_on_idle_clock(work()) < 30  # a slow machine has room
 
 
 @on_broker(request_timeout_s=0.5)

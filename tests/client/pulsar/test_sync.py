@@ -47,7 +47,7 @@ def test_a_submitted_message_fails_in_its_future():
         first, second = producer.submit(b"x"), producer.submit(b"y")
 
         assert isinstance(first.exception(5), PulsarError)
-        assert second.result(5).entry_id == 0
+        assert second.result(60).entry_id == 0
 
 
 def test_many_threads_share_one_producer():
@@ -133,7 +133,7 @@ def test_a_submitted_message_is_not_taken_back():
         future = producer.submit(b"x")
 
         assert not future.cancel()
-        assert future.result(5).entry_id == 0
+        assert future.result(60).entry_id == 0
 
 
 def test_a_call_in_a_callback_is_refused_rather_than_waited_for_for_ever():

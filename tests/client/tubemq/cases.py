@@ -34,7 +34,7 @@ from trilogue.client.tubemq import (
     sync,
 )
 
-WAIT_S = 20.0
+WAIT_S = 90.0
 Case = Callable[["Service"], Awaitable[None]]
 CASES: list[Case] = []
 _numbers = itertools.count(1)

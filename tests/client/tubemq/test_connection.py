@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.client.harness import run_on_idle_clock
 from tests.client.tubemq.scripted import (
     GARBAGE,
     HANG_UP,
@@ -316,7 +317,7 @@ def test_unreachable_master_raises_connection_lost_after_the_timeout():
             with pytest.raises(ConnectionLost):
                 await client.producer(TOPIC)
 
-    asyncio.run(work())
+    run_on_idle_clock(work())
 
 
 def test_masters_that_were_never_reached_are_not_waited_for():
@@ -327,7 +328,7 @@ def test_masters_that_were_never_reached_are_not_waited_for():
             with pytest.raises(ServerUnreachable, match="check that the server is running"):
                 await client.producer(TOPIC)
 
-    asyncio.run(work())
+    run_on_idle_clock(work())
 
 
 @pytest.mark.parametrize("text", ["", " ", "host:port", "host:0", "host:70000", "a:1,"])

@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.client.harness import run_on_idle_clock
 from tests.client.tubemq.scripted import TOPIC, ScriptedTube, transfer
 from trilogue.client.errors import ClientError
 from trilogue.client.tubemq import Message, TubeClient
@@ -140,4 +141,4 @@ def test_whatever_a_server_sends_the_client_ends_in_order(octets: bytes):
                 await producer.send(Message(TOPIC, b"x"))
             assert producer.in_flight == 0
 
-    asyncio.run(asyncio.wait_for(work(), 10))
+    run_on_idle_clock(asyncio.wait_for(work(), 10))

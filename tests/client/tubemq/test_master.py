@@ -11,6 +11,7 @@ from urllib.parse import unquote_plus
 
 import pytest
 
+from tests.client.harness import run_on_idle_clock
 from tests.client.tubemq.scripted import (
     HANG_UP,
     SILENCE,
@@ -63,7 +64,7 @@ def test_client_fails_over_from_standby_and_unreachable_masters():
                 assert not passive.all("producerHeartbeatP2M")
                 assert active.all("producerHeartbeatP2M")
 
-    asyncio.run(asyncio.wait_for(work(), 20))
+    run_on_idle_clock(asyncio.wait_for(work(), 20))
 
 
 @on_server(register_timeout_s=0.05)
@@ -92,7 +93,7 @@ def test_a_master_that_steps_down_is_left_and_the_client_taken_in_elsewhere(trou
                 assert producer.registrations >= 2
                 assert consumer.failure is None
 
-    asyncio.run(asyncio.wait_for(work(), 20))
+    run_on_idle_clock(asyncio.wait_for(work(), 20))
 
 
 @on_server(heartbeat_s=30)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tools.servers.probe import free_port
 
+from tests.client.harness import run_on_idle_clock
 from tests.client.tubemq.scripted import TOPIC, ScriptedTube, on_server
 from trilogue.client.errors import ClientError, InvalidOption, ServerUnreachable, TimedOut
 from trilogue.client.tubemq import Message, NoMessage, TubeClient, TubeError
@@ -32,7 +33,7 @@ def test_every_call_raises_within_its_time_out_where_no_master_runs(call: str):
             assert isinstance(met.value, TimeoutError)
             return time.monotonic() - started
 
-    assert asyncio.run(work()) < 30  # a slow machine has room
+    assert run_on_idle_clock(work()) < 30  # a slow machine has room
 
 
 @on_server(**OPTIONS)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.client.harness import run_on_idle_clock
 from tests.client.tubemq.scripted import (
     HANG_UP,
     SILENCE,
@@ -319,7 +320,7 @@ def two_brokers(test: Any) -> Any:
                 await asyncio.wait_for(test(producer, one, two), 20)
 
     def run() -> None:
-        asyncio.run(work())
+        run_on_idle_clock(work())
 
     run.__name__, run.__doc__ = test.__name__, test.__doc__
     return run

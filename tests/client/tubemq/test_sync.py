@@ -49,9 +49,9 @@ def test_everything_is_there_without_asyncio():
             assert producer.topics == [TOPIC]
             sent = producer.send(Message(TOPIC, b"a"))
             futures = producer.submit_many([Message(TOPIC, b"b"), Message("other", b"c")])
-            assert futures[0].result(5).topic == TOPIC
+            assert futures[0].result(60).topic == TOPIC
             assert isinstance(futures[1].exception(5), TubeError)
-            assert producer.submit(Message(TOPIC, b"d")).result(5).append_time_ms == 5
+            assert producer.submit(Message(TOPIC, b"d")).result(60).append_time_ms == 5
             producer.flush()
         with own(server, client) as consumer:
             assert consumer.partitions == consumer.available() == [key(0), key(1), key(2)]
@@ -115,7 +115,7 @@ def test_a_callback_runs_in_a_thread_until_the_consumer_is_closed():
 
         running = threading.Thread(target=consumer.run, args=(callback,))
         running.start()
-        assert done.wait(5)
+        assert done.wait(60)
         consumer.close()
         running.join(60)
 

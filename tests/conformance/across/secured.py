@@ -30,7 +30,7 @@ ALLOWED, DENIED, NO_LOGIN = "allowed", "denied", "no login"
 MECHANISM: Final = "SCRAM-SHA-512"
 PARTITIONS: Final = 2
 HEARTBEAT_MS: Final = 300
-REQUEST_S: Final = 20.0
+REQUEST_S: Final = 60.0
 SILENT = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
 
 
@@ -99,7 +99,7 @@ class SecuredNode:
             f"pulsar+ssl://{self.doors['pulsar-ssl']}",
             authentication=pulsar.AuthenticationBasic(*login),
             tls_trust_certs_file_path=self.authority,
-            operation_timeout_seconds=20,
+            operation_timeout_seconds=60,
             logger=SILENT,
         )
         try:
@@ -165,7 +165,7 @@ class SecuredCluster:
 
     def __init__(self, server: Server, nodes: int, tools: Tools, driver: Process) -> None:
         self.server, self.tools, self._driver = server, tools, driver
-        found = [_doors_of(server, number) for number in range(1, nodes + 1)]
+        found = [doors_of(server, number) for number in range(1, nodes + 1)]
         doors = found if nodes > 1 else [server.doors]
         self.nodes = [SecuredNode(server.data, each) for each in doors]
         self.first, self.last = self.nodes[0], self.nodes[-1]
@@ -232,7 +232,7 @@ class SecuredCluster:
             client.close()
 
 
-def _doors_of(server: Server, node_id: int) -> dict[str, str]:
+def doors_of(server: Server, node_id: int) -> dict[str, str]:
     return dict(re.findall(rf"^node {node_id} (\S+) +(\S+)$", server.output, re.MULTILINE))
 
 

@@ -43,6 +43,7 @@ pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
     params=[
         pytest.param((1, TOOLS_3), id="one node", marks=pytest.mark.long),
         pytest.param((2, TOOLS_4), id="two nodes"),
+        pytest.param((3, TOOLS_4), id="three nodes", marks=pytest.mark.long),
     ],
 )
 def cluster(

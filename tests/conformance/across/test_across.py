@@ -34,7 +34,7 @@ TO_PULSAR = {
 PHASES = ("live", "killed", "flushed")
 COUNT = 40  # messages of a topic: half of them in batches, half alone
 EVENT_MS = 1_600_000_000_000
-WAIT_S = 20.0
+WAIT_S = 90.0
 _groups = itertools.count(1)
 
 

@@ -26,6 +26,7 @@
 | producers | topic, partition | [{id, epoch, sequence, open_from}] |
 | transactions; describe_transaction | ; transaction | name -> state; state |
 | quotas; set_quota | ; client, key, value (None takes it away) | client -> {key -> value} |
+| scram_users; set_scram, delete_scram | ; client | user -> its mechanisms, by number |
 | elect | topic, partition | the error's name, None, or an exception: as the client has it |
 | reassign; reassignments | topic, partition, nodes; | ; topic-partition -> nodes |
 """

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-DEADLINE = 30.0
+DEADLINE = 90.0
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 Headers = tuple[tuple[str, bytes | None], ...]

@@ -10,6 +10,7 @@ import fcntl
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -74,6 +75,29 @@ def node_folder(folder: Path, target: Path) -> Path:
         run(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"], target)
 
     return built(target, sources, build)
+
+
+def python_environment(target: Path, *packages: str) -> Path:
+    """The interpreter of an environment of its own with these packages and what they need."""
+
+    def build() -> None:
+        shutil.rmtree(target, ignore_errors=True)
+        run([sys.executable, "-m", "venv", target])
+        run([target / "bin" / "python", "-m", "pip", "install", "-q", *packages])
+
+    return built(target, [Path(__file__)], build) / "bin" / "python"
+
+
+def maven_jar(artifact: str) -> Path:
+    """The jar of `group:name:version`, without what it needs."""
+    _, name, version = artifact.split(":")
+    target = BUILD / "jars" / "single"
+
+    def build() -> None:
+        copy = ["mvn", "-B", "-q", "dependency:copy", f"-DoutputDirectory={target}"]
+        run([*copy, f"-Dartifact={artifact}"])
+
+    return built(target / f"{name}-{version}.jar", [Path(__file__)], build)
 
 
 def go_program(folder: Path, program: Path, package: str = ".") -> Path:

@@ -60,7 +60,7 @@ class Confluent:
 
     @staticmethod
     def producer(address: str, more: dict[str, object] | None = None) -> Producer:
-        own = {"bootstrap.servers": address, "linger.ms": 20, "message.timeout.ms": 30_000}
+        own = {"bootstrap.servers": address, "linger.ms": 20, "message.timeout.ms": 90_000}
         return Producer({**own, **(more or {})})
 
     @staticmethod

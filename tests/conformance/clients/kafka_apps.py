@@ -147,6 +147,12 @@ class ForeignKeyJoin(StreamsApp):
     main = "ForeignKeyJoin"
 
 
+class TransactionPipe(StreamsApp):
+    """Plain producers and consumers that pass messages on in transactions."""
+
+    main = "TransactionPipe"
+
+
 class WordCount(StreamsApp):
     """Counts words."""
 

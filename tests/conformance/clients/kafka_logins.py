@@ -143,12 +143,12 @@ def _by_kafka_python(attempt: Attempt) -> str:
             bootstrap_servers=attempt.address,
             security_protocol=_protocol(attempt),
             ssl_context=_context(attempt),
-            max_block_ms=10_000,
+            max_block_ms=30_000,
             bootstrap_timeout_ms=1_000 * attempt.patience_s,
             **_login(attempt, Provider()),
         )
         try:
-            producer.send(attempt.topic, b"x").get(10)
+            producer.send(attempt.topic, b"x").get(30)
         finally:
             producer.close(1)
     except (KafkaError, ValueError) as error:

@@ -80,6 +80,7 @@ class Sarama(Driven):
     name = "sarama"
     verbs = COMMON | GROUPS | REPLICAS | QUOTAS | {"log_dirs"}
     verbs |= {"producers", "transactions", "describe_transaction"}
+    verbs |= {"scram_users", "set_scram", "delete_scram"}
 
     def require(self) -> None:
         require_go(GO_NEEDS)

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.brokers import Trilogue
 from tests.conformance.kafka.test_configs import call_admin, described
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 REPLICATED = {
     "a factor of 3": NewTopic("factor", 1, 3),
     "two in sync": NewTopic("in-sync", 1, 1, config={"min.insync.replicas": "2"}),

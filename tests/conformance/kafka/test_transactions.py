@@ -125,7 +125,7 @@ def test_an_open_transaction_survives_kill_nine_and_commits(own_broker: Broker):
 
 
 def test_a_transaction_whose_producer_is_gone_ends_by_its_timeout(own_broker: Broker):
-    made = producer(own_broker.address, **{"transaction.timeout.ms": 2_000})
+    made = producer(own_broker.address, **{"transaction.timeout.ms": 5_000})
     made.begin_transaction()
     write(made, "topic", b"left open")
     plain = Producer({"bootstrap.servers": own_broker.address})

@@ -28,7 +28,7 @@ class Admin:
         request = urllib.request.Request(f"{self.base}/{path}", data, method=method)
         request.add_header("Content-Type", "application/json")
         try:
-            with urllib.request.urlopen(request, timeout=30) as answer:
+            with urllib.request.urlopen(request, timeout=90) as answer:
                 text = answer.read()
         except urllib.error.HTTPError as error:
             with error:

@@ -10,14 +10,14 @@ import pulsar as lib
 
 from tests.brokers import PulsarBroker
 
-WAIT_MS = 10_000
+WAIT_MS = 60_000
 QUIET_MS = 400
 EARLIEST = lib.InitialPosition.Earliest
 
 
 def connect(broker: PulsarBroker) -> lib.Client:
     logger = lib.ConsoleLogger(lib.LoggerLevel.Error)
-    return lib.Client(f"pulsar://{broker.address}", logger=logger, operation_timeout_seconds=10)
+    return lib.Client(f"pulsar://{broker.address}", logger=logger, operation_timeout_seconds=60)
 
 
 def subscribe(
@@ -67,7 +67,7 @@ def nothing_comes(consumer: lib.Consumer) -> bool:
 
 
 def eventually(true: Callable[[], bool]) -> bool:
-    end = time.monotonic() + 15
+    end = time.monotonic() + 60
     while time.monotonic() < end:
         if true():
             return True

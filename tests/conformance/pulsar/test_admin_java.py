@@ -6,13 +6,15 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tools.pulsar_answers.__main__ import Call, call_all
 from tools.servers.java import jars
 from tools.servers.pulsar import VERSION
 
 from tests.server import start_server
 from tests.tools import require_pulsar_jars
 
-SOURCE = Path(__file__).parents[1] / "clients" / "java-pulsar-admin" / "Admin.java"
+SOURCES = Path(__file__).parents[1] / "clients" / "java-pulsar-admin"
+SOURCE = SOURCES / "Admin.java"
 REFUSED = {
     "notfound": "404 Topic persistent://public/default/nope not found",
 }
@@ -68,3 +70,86 @@ def test_javas_administration_does_what_it_is_for(tmp_path: Path):
     assert all(refused[what].startswith(text) for what, text in REFUSED.items())
     assert {what: ok.get(what) for what in ANSWERS} == ANSWERS
     assert len(ok) > 100
+
+
+RATE = '{"dispatchThrottlingRateInMsg":5,"dispatchThrottlingRateInByte":-1,"ratePeriodInSecond":1}'
+INACTIVE = (
+    '{"inactiveTopicDeleteMode":"delete_when_no_subscriptions","maxInactiveDurationSeconds":600,'
+    '"deleteWhileInactive":true}'
+)
+DONE: dict[str, object] = {"value": None}
+AS_PULSAR: list[tuple[str, object]] = [
+    ("namespaces.setProperty public/default a b", DONE),
+    ("namespaces.getProperty public/default a", {"value": "b"}),
+    ("namespaces.removeProperty public/default a", {"value": "b"}),
+    ("namespaces.getProperty public/default a", DONE),
+    ("namespaces.getBacklogQuotaMap public/default", {"value": {}}),
+    ("namespaces.setDeduplicationSnapshotInterval public/default 7", DONE),
+    ("namespaces.removeDeduplicationSnapshotInterval public/default", DONE),
+    ("namespaces.getDeduplicationSnapshotInterval public/default", DONE),
+    ('namespaces.setNamespaceAllowedClusters public/default ["standalone"]', DONE),
+    ("namespaces.getNamespaceAllowedClusters public/default", {"value": ["standalone"]}),
+    ("namespaces.getAntiAffinityNamespaces public standalone group", {"value": []}),
+    ("topics.createPartitionedTopic persistent://public/default/t 2", DONE),
+    ("topics.createMissedPartitions persistent://public/default/t", DONE),
+    ("topics.revokePermissions persistent://public/default/t nobody", DONE),
+    ("namespaces.grantPermissionOnTopics persistent://public/default/t", DONE),
+    ("topics.getPermissions persistent://public/default/t", {"value": {"reader": ["consume"]}}),
+    ("namespaces.revokePermissionOnTopics persistent://public/default/t", DONE),
+    ("topics.getPermissions persistent://public/default/t", {"value": {}}),
+    (
+        "topicPolicies.getReplicationClusters persistent://public/default/t true",
+        {"value": ["standalone"]},
+    ),
+    (f"topicPolicies.setSubscriptionDispatchRate persistent://public/default/t s {RATE}", DONE),
+    (f"topicPolicies.setInactiveTopicPolicies persistent://public/default/t {INACTIVE}", DONE),
+    ("topicPolicies.deleteTopicPolicies persistent://public/default/t", DONE),
+    ("topicPolicies.getSubscriptionDispatchRate persistent://public/default/t s", DONE),
+    ("topicPolicies.getInactiveTopicPolicies persistent://public/default/t", DONE),
+]
+"""Calls, and the answers of a Pulsar 4.0.7 (docs/reference/pulsar-admin.md)."""
+
+
+@pytest.mark.full
+@pytest.mark.java
+@pytest.mark.timeout(300)
+def test_calls_have_the_answers_of_a_real_pulsar(tmp_path: Path):
+    require_pulsar_jars()
+    calls = [Call("", line) for line, _ in AS_PULSAR]
+    with start_server(tmp_path / "data") as server:
+        broker = f"pulsar://{server.doors['pulsar']}"
+        answers = call_all(calls, f"http://{server.doors['http']}", broker)
+
+    found = [(call.line, answer) for call, answer in zip(calls, answers, strict=True)]
+    assert found == AS_PULSAR
+
+
+@pytest.mark.full
+@pytest.mark.java
+@pytest.mark.timeout(300)
+def test_a_whole_topic_of_several_nodes_is_administered_over_https(tmp_path: Path):
+    """With HTTPS listeners only: the nodes pass on the password to each other, by TLS."""
+    require_pulsar_jars()
+    data = tmp_path / "data"
+    listen = dict.fromkeys(("kafka-sasl-ssl", "pulsar-ssl", "https"), "127.0.0.1:0")
+    with start_server(data, listen=listen, arguments=["--secure"], nodes=2) as server:
+        password = (data / "clients" / "admin.password").read_text().strip()
+        ran = subprocess.run(
+            ["java", "-Xmx400m", "-Dlog4j2.level=OFF", "-cp", f"{jars(f'pulsar-{VERSION}')}/*",
+             str(SOURCES / "WholeTopic.java"), f"https://{server.doors['https']}",
+             str(data / "tls" / "ca.pem"), "admin", password, "persistent://public/default/parts"],
+            capture_output=True, text=True, timeout=240, check=False,
+        )  # fmt: skip
+
+    assert ran.returncode == 0, ran.stderr
+    assert dict(line.split(" ", 1) for line in ran.stdout.splitlines()) == {
+        "create": "4",
+        "subscribe": "",
+        "partitions": "4",
+        "owners": "2",
+        "subscriptions": "[readers]",
+        "internal": "4",
+        "skip": "",
+        "delete": "",
+        "left": "[]",
+    }

@@ -148,13 +148,13 @@ def test_shared_consumers_divide_the_messages(connection: Connection, topic: str
 def drained(consumers: list[Receiver], count: int) -> list[list[In]]:
     """Receive and ack in turn until `count` came to all of them together."""
     shares: list[list[In]] = [[] for _ in consumers]
-    for _ in range(200):
+    deadline = Deadline(f"{count} messages")
+    while sum(map(len, shares)) < count:
+        deadline.check(shares)
         for consumer, share in zip(consumers, shares, strict=True):
             reads = consumer.receive_up_to(5, 0.05)
             consumer.ack(*reads)
             share.extend(reads)
-        if sum(map(len, shares)) >= count:
-            break
     assert sum(map(len, shares)) == count
     return shares
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.conformance.clients.base import Deadline
 from tests.conformance.clients.pulsar import Connection, In, Out
 from tests.conformance.clients.pulsar_libraries import each
 from tests.conformance.pulsar.pulsar_admin import Admin
@@ -50,7 +51,11 @@ def test_connected_consumers_get_messages_and_later_ones_do_not(
     reads = exclusive.receive(50)
     assert values(reads) == [*range(10, 60)]
     exclusive.ack(*reads)
-    found = [read for consumer in shared for read in consumer.receive_up_to(50)]
+    found: list[In] = []
+    deadline = Deadline("the messages of a shared subscription")
+    while len(found) < 50:
+        deadline.check(values(found))
+        found += [read for consumer in shared for read in consumer.receive_up_to(50, 0.1)]
     assert values(found) == [*range(10, 60)]
     assert exclusive.nothing_comes()
 

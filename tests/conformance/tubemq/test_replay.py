@@ -45,7 +45,7 @@ from trilogue.wire.tubemq.text_fields import Subscription, TopicInfo
 
 ONE_SERVER = ("producer", "consumer", "balance")  # one after the other, with one real server
 PARTITIONS = {"demo": 3, "func": 4, "func2": 2}
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 
 LEARNT = ("brokerCheckSum", "brokerConfigId", "topicMetaInfoId", "visitAuthorizedToken")
 OWN = {

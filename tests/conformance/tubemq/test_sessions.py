@@ -23,7 +23,7 @@ from tests.conformance.clients.tubemq import (
 )
 
 pytestmark = pytest.mark.java
-QUICK = {"tubemq.consumer-timeout": "2s", "tubemq.reader-timeout": "2s", "tubemq.hold": "200ms"}
+QUICK = {"tubemq.consumer-timeout": "6s", "tubemq.reader-timeout": "6s", "tubemq.hold": "200ms"}
 HEARTBEAT_MS = 300
 PATIENCE_S = 70.0  # a real master waits half a minute for a silent member, and then rebalances
 

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.serialization.pkcs12 import (
 
 from tests.conformance.clients.tubemq import ClientError, Out, connect, driver_process
 from tests.security.certificates import Authority
-from tests.security.test_tubemq_tls import Secured
+from tests.security.tls.test_tubemq_tls import Secured
 from tests.server import run_trilogue, start_server
 
 PASSWORD = "changeit"

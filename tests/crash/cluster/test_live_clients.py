@@ -20,6 +20,7 @@ import pytest
 
 from tests.conformance.clients.base import Deadline, Record
 from tests.conformance.clients.confluent import Confluent
+from tests.conformance.clients.kafka_apps import TransactionPipe
 from tests.conformance.clients.kafka_programs import JAVA_4
 from tests.conformance.clients.kafka_shares import ShareMember, Shares
 from tests.conformance.clients.pulsar import ClientError, Connection, In, Out, connect
@@ -44,20 +45,13 @@ from tests.server import Server, run_trilogue
 from tests.waiting import wait_until
 
 WAIT_S = 90.0
-PARTITIONS = 6
+PARTITIONS = 8
 GIVES = (("drain", "1"), ("drain", "2"), ("rebalance",))
 
 Report = Callable[[object], None]
 Advance = Callable[[], object]
 
 pytestmark = [pytest.mark.long, pytest.mark.java, pytest.mark.timeout(900)]
-
-
-@pytest.fixture
-def nodes(cluster: SharedCluster) -> list[Server]:
-    """Three nodes; slots of a dead one are spread at once, as by default."""
-    cluster.spread_after = "0s"
-    return cluster.start_all(WAIT_S)
 
 
 def addresses(nodes: list[Server], listener: str = "kafka") -> str:
@@ -91,14 +85,17 @@ def stop(nodes: list[Server]) -> None:
         assert node.stop() == 0, node.output
 
 
+@pytest.mark.parametrize("protocol", ["classic", "streams"])
 def test_streams_count_each_word_exactly_once(
+    *,
     cluster: SharedCluster,
     nodes: list[Server],
     chance: random.Random,
     report: Report,
     tmp_path: Path,
+    protocol: str,
 ):
-    """Java's transactional producer, its consumers, and a store with a changelog."""
+    """Java's transactional producer, a group of either protocol, and a store with a changelog."""
     address = addresses(nodes)
     create_topic(address, INPUT, 2)
     create_topic(address, OUTPUT, 2)
@@ -106,7 +103,7 @@ def test_streams_count_each_word_exactly_once(
         reader = stack.enter_context(contextlib.closing(make_reader(address, OUTPUT, 2)))
         counts = CountReader(reader)
         app = stack.enter_context(
-            start_streams(SimpleNamespace(address=address), tmp_path, "4.3.1")  # type: ignore[arg-type]
+            start_streams(SimpleNamespace(address=address), tmp_path, "4.3.1", protocol)  # type: ignore[arg-type]
         )
 
         def advance() -> None:
@@ -125,6 +122,68 @@ def test_streams_count_each_word_exactly_once(
         written[each.key().decode()].append(int.from_bytes(each.value(), "big"))
     report(f"{words.total()} words: {took}")
     assert written == {word: list(range(1, count + 1)) for word, count in words.items()}
+    stop(nodes)
+
+
+def test_plain_transactional_producers_go_on(
+    cluster: SharedCluster, nodes: list[Server], report: Report, tmp_path: Path
+):
+    """Java: a move aborts a transaction that it divides, and fences no producer."""
+    address, numbers = addresses(nodes), iter(range(10**6))
+    create_topic(address, INPUT, PARTITIONS)
+    create_topic(address, OUTPUT, PARTITIONS)
+    settings = {
+        "bootstrap.servers": address,
+        "group.id": "pipe",
+        "threads": 8,
+        "hold.ms": 300,
+        "max.poll.records": 20,
+        "session.timeout.ms": 6_000,
+        "transaction.timeout.ms": 60_000,
+    }
+    expected: set[bytes] = set()
+    seen: Counter[bytes] = Counter()
+    writer = Confluent()
+    with contextlib.ExitStack() as stack:
+        reader = stack.enter_context(contextlib.closing(make_reader(address, OUTPUT, PARTITIONS)))
+        app = stack.enter_context(
+            TransactionPipe(tmp_path / "pipe", "4.3.1", (INPUT, OUTPUT), settings)
+        )
+
+        def advance() -> None:
+            values = [b"%d" % next(numbers) for _ in range(300)]
+            writer.write(address, INPUT, [Record(each, each) for each in values])
+            expected.update(values)
+            deadline = Deadline("all messages are passed on", WAIT_S)
+            while not expected <= seen.keys():
+                deadline.check((sorted(expected - seen.keys())[:5], app.output[-2_000:]))
+                messages = reader.consume(1_000, 0.1)
+                seen.update(each.value() for each in messages if each.error() is None)
+
+        def keep_writing() -> None:
+            """Let each thread have a transaction open while slots move."""
+            while not moved.wait(0.05):
+                values = [b"%d" % next(numbers) for _ in range(20)]
+                writer.write(address, INPUT, [Record(each, each) for each in values])
+                expected.update(values)
+
+        moved = threading.Event()
+        load = threading.Thread(target=keep_writing, daemon=True)
+        advance()
+        load.start()
+        try:
+            took = interrupt(cluster, nodes, lambda: None)
+        finally:
+            moved.set()
+            load.join(WAIT_S)
+        advance()
+        app.close()
+    aborted = [line for line in app.output.splitlines() if line.startswith("aborted")]
+    output = "".join(node.output for node in nodes)
+    given = [line for line in output.splitlines() if "slots.given" in line]
+    report(f"{len(expected)} messages; {took}; {Counter(aborted)}; {app.output[-20:]}; {given}")
+    assert "failed" not in app.output, app.output
+    assert seen == Counter(expected)
     stop(nodes)
 
 

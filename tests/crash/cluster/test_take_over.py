@@ -150,6 +150,6 @@ def test_standbys_serve_as_nodes_that_end(
     verdicts = loads.verdicts(nodes[0])
     report(f"{verdicts}; {ACKS} acks each after {', '.join(f'{each:.1f}' for each in waits_s)} s")
     assert [each.bad for each in verdicts.values()] == [{}] * len(PROTOCOLS), verdicts
-    assert all(each.acked > 2 * ACKS for each in verdicts.values())
+    assert all(each.acked >= 2 * ACKS for each in verdicts.values())
     for node in nodes:
         assert node.stop() == 0, node.output

@@ -24,7 +24,8 @@ from trilogue.client.tubemq.sync import TubeClient
 
 TOPIC = "orders"
 MESSAGES = 20
-ERROR_WITHIN_S = 15.0
+ERROR_WITHIN_S = 60.0
+READ_S = 10.0  # it is over before the error is raised
 
 
 class Server(OurServer):
@@ -51,11 +52,11 @@ def produce(server: Server) -> None:
     producer = confluent_kafka.Producer({"bootstrap.servers": server.address})
     for number in range(MESSAGES):
         producer.produce(TOPIC, b"%d" % number)
-    assert producer.flush(20) == 0
+    assert producer.flush(90) == 0
 
 
 def health(server: Server) -> dict[str, object]:
-    with urllib.request.urlopen(f"http://{server.doors['http']}/healthz", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://{server.doors['http']}/healthz", timeout=60) as answer:
         found: dict[str, object] = json.load(answer)
     return found
 
@@ -76,7 +77,7 @@ def consume(server: Server, group: str) -> confluent_kafka.Message:
 
 def probe(server: Server, path: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(f"http://{server.doors['http']}/{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{server.doors['http']}/{path}", timeout=60) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as refused:
         return refused.code, refused.read().decode()
@@ -115,16 +116,16 @@ def test_a_missing_segment_is_named_and_readers_get_an_error(server: Server, tmp
         tubes.consumer(TOPIC, group="tubes") as reader,
         pytest.raises(ServerRefused, match="missing") as refused,
     ):
-        reader.get(ERROR_WITHIN_S)
+        reader.get(READ_S)
     assert str(server.data) not in str(refused.value)
 
     # others are served, and readers go on when the file is back
     produce(server)
     shutil.move(lost, server.data / "segments")
-    wait_until(lambda: not health(server)["missing_segments"], "the file", 10)
+    wait_until(lambda: not health(server)["missing_segments"], "the file")
     assert probe(server, "readyz") == (200, "ok")
     assert consume(server, "kafka-readers-again").value() == b"0"
     with closing(pulsar.Client(f"pulsar://{server.doors['pulsar']}")) as client:
         again = client.create_reader(TOPIC, pulsar.MessageId.earliest)
-        assert again.read_next(10_000).data() == b"0"
+        assert again.read_next(60_000).data() == b"0"
     assert server.stop() == 0

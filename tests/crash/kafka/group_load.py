@@ -20,7 +20,7 @@ from trilogue.client.errors import ClientError
 from trilogue.client.kafka import granted, sync
 
 A_ROUND = 15  # messages each 50 ms
-SETTLES_WITHIN = 60.0
+SETTLES_WITHIN = 120.0
 
 Make = Callable[[], Member]
 
@@ -95,7 +95,7 @@ class Watch(Part):
         self.looks = 0
 
     def run(self) -> None:
-        with sync.KafkaClient(self.address, request_timeout_s=2.0) as client:
+        with sync.KafkaClient(self.address, request_timeout_s=10.0) as client:
             while not self.stopping.wait(0.02):
                 with suppress(ClientError):
                     self.look(client)
@@ -126,7 +126,7 @@ def settle(address: str, group: str, members: list[GroupMember], partitions: int
     began = time.monotonic()
     deadline = Deadline(f"{group} to settle", SETTLES_WITHIN)
     wanted, found = list(range(partitions)), {}
-    with sync.KafkaClient(address, request_timeout_s=5.0) as client:
+    with sync.KafkaClient(address, request_timeout_s=10.0) as client:
         while not (
             len(found) == len(members)
             and sorted(each for has in found.values() for each in has) == wanted

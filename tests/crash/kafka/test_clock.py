@@ -20,7 +20,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.brokers import Trilogue
-from tests.conformance.kafka.test_consumer_groups import NewConfluent
+from tests.conformance.kafka.groups.test_consumer_groups import NewConfluent
 from tests.conformance.members import ConfluentMember
 from tests.crash.kafka.group_load import GroupMember, PacedLoad, Watch, settle
 from tests.crash.ledger import Ledger

@@ -16,7 +16,7 @@ import pytest
 from tests.brokers import Trilogue
 from tests.conformance.clients.base import Deadline
 from tests.conformance.clients.kafka_programs import JAVA_4
-from tests.conformance.kafka.test_consumer_groups import NEW, NewConfluent
+from tests.conformance.kafka.groups.test_consumer_groups import NEW, NewConfluent
 from tests.conformance.members import AioMember, ConfluentMember
 from tests.crash.faults import CutDisk, kill
 from tests.crash.kafka.group_load import GroupMember, Make, PacedLoad, Watch, missing, settle

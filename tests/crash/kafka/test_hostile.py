@@ -233,7 +233,7 @@ def make_topic_with(address: str, topic: str, settings: dict[str, str]) -> None:
 
     admin = AdminClient({"bootstrap.servers": address})
     (made,) = admin.create_topics([NewTopic(topic, 1, config=settings)]).values()
-    made.result(30)
+    made.result(90)
 
 
 def test_idle_and_short_connections_delay_no_other_client(server: Trilogue):

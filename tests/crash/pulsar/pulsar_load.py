@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 
 import pulsar
 
@@ -22,11 +22,15 @@ from tests.crash.parts import PATIENCE, Part
 NOWHERE = -1
 
 
-def client(address: str, *, seconds: int = 30) -> pulsar.Client:
+def client(
+    address: str, *, seconds: int = 30, more: Mapping[str, object] | None = None
+) -> pulsar.Client:
+    """Return a client; with `more` settings, such as of a login, it connects over TLS."""
     return pulsar.Client(
-        f"pulsar://{address}",
+        f"pulsar{'+ssl' if more else ''}://{address}",
         operation_timeout_seconds=seconds,
         logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
+        **(more or {}),
     )
 
 
@@ -55,12 +59,13 @@ class PulsarLoad(Part):
         seed: int,
         batching: bool = True,
         compression: pulsar.CompressionType = pulsar.CompressionType.NONE,
+        more: Mapping[str, object] | None = None,
     ) -> None:
         super().__init__()
         self.ledger, self.number = ledger, number
         self.random = random.Random(seed)
         self.waiting = threading.Semaphore(2_000)
-        self.client = client(address)
+        self.client = client(address, more=more)
         self.producers = [
             self.client.create_producer(
                 partition_name(topic, each),
@@ -84,7 +89,7 @@ class PulsarLoad(Part):
             if not self.waiting.acquire(timeout=PATIENCE):
                 self.ledger.fail(f"producer {self.number}: messages without a receipt")
                 break
-        self.client.close()
+        close(self.client)
 
     def send(self, partition: int) -> None:
         if not self.waiting.acquire(timeout=0.05):
@@ -123,7 +128,7 @@ class PulsarTail(Part):
                     except pulsar.Timeout:
                         break
                     self.ledger.saw(number, place_of(message.message_id()), message.data())
-        self.client.close()
+        close(self.client)
 
 
 def full_read(address: str, topic: str, partitions: int) -> Reads:
@@ -136,7 +141,7 @@ def full_read(address: str, topic: str, partitions: int) -> Reads:
             deadline = Deadline(f"a full read of partition {number}", PATIENCE)
             while reader.has_message_available():
                 deadline.check(got[-1:])
-                message = reader.read_next(10_000)
+                message = reader.read_next(60_000)
                 got.append((place_of(message.message_id()), message.data()))
             reader.close()
     return reads
@@ -147,6 +152,12 @@ def closing(opened: pulsar.Client) -> Iterator[pulsar.Client]:
     try:
         yield opened
     finally:
+        close(opened)
+
+
+def close(opened: pulsar.Client) -> None:
+    """Close a client, also while the server is killed: some of its closes then fail."""
+    with suppress(pulsar.NotConnected, pulsar.ConnectError):
         opened.close()
 
 

@@ -133,7 +133,7 @@ def test_resent_sequence_ids_are_stored_once_across_a_kill(tmp_path: Path, flush
         assert other.last_sequence_id() == -1
         assert other.send(b"6", sequence_id=1).entry_id() == 6
         reader = writing.create_reader("orders", pulsar.MessageId.earliest)
-        found = [reader.read_next(10_000).data() for _ in range(7)]
+        found = [reader.read_next(60_000).data() for _ in range(7)]
         assert found == [b"%d" % each for each in range(7)]
         assert not reader.has_message_available()
     assert server.stop() == 0
@@ -165,7 +165,7 @@ def test_a_fenced_producer_stays_out_also_over_a_kill(server: TrilogueForPulsar)
     """A fenced producer never writes again, whichever producers come and go."""
     fencing = pulsar.ProducerAccessMode.ExclusiveWithFencing
     with closing(client(server.address)) as one, closing(client(server.address)) as other:
-        old = one.create_producer("orders", access_mode=fencing, send_timeout_millis=3_000)
+        old = one.create_producer("orders", access_mode=fencing, send_timeout_millis=10_000)
         old.send(b"0")
         new = other.create_producer("orders", access_mode=fencing)
         new.send(b"1")
@@ -177,6 +177,6 @@ def test_a_fenced_producer_stays_out_also_over_a_kill(server: TrilogueForPulsar)
         with pytest.raises(pulsar.PulsarException):
             old.send(b"from a zombie")
         reader = other.create_reader("orders", pulsar.MessageId.earliest)
-        found = [reader.read_next(10_000).data() for _ in range(3)]
+        found = [reader.read_next(60_000).data() for _ in range(3)]
         assert found == [b"0", b"1", b"2"]
         assert not reader.has_message_available()

@@ -22,6 +22,7 @@ from tests.crash.parts import PATIENCE
 from tests.crash.pulsar.pulsar_load import client, closing, full_read, pulsar_load, verdict_of
 
 PARTITIONS = 2
+ONE_FILE = {"journal.file-age": "1h"}  # holds all, however long that takes
 
 Killed = tuple[Path, Ledger]
 
@@ -29,7 +30,7 @@ Killed = tuple[Path, Ledger]
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Killed:
     """The data of a server that was killed when all that it had been sent had its receipt."""
-    server = TrilogueForPulsar(tmp_path_factory.mktemp("killed") / "data").start()
+    server = TrilogueForPulsar(tmp_path_factory.mktemp("killed") / "data", ONE_FILE).start()
     ledger = Ledger(random.Random(7).randbytes(8))
     admin = Admin(server.http)
     admin.deduplicate("public/default")

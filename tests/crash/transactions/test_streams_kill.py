@@ -102,7 +102,8 @@ class CountReader:
             self.number += len(messages)
 
 
-def start_streams(broker: Broker, root: Path, version: str) -> WordCount:
+def start_streams(broker: Broker, root: Path, version: str, protocol: str = "") -> WordCount:
+    """Start the application; `protocol` is that of its group, where the version has several."""
     settings = {
         "application.id": "app",
         "bootstrap.servers": broker.address,
@@ -113,6 +114,7 @@ def start_streams(broker: Broker, root: Path, version: str) -> WordCount:
         "replication.factor": 1,
         "statestore.cache.max.bytes": 0,  # each new count is written
         "session.timeout.ms": 6_000,
+        **({"group.protocol": protocol} if protocol else {}),
     }
     return WordCount(root / "app", version, (INPUT, OUTPUT), settings, level="warn")
 

@@ -21,6 +21,7 @@ from tests.crash.tubemq.tubemq_load import PLACES, full_read, make_topics, tube_
 from tests.crash.tubemq.tubemq_reader import reading
 
 LAST = 3
+ONE_FILE = {"journal.file-age": "1h"}  # holds all, however long that takes
 GROUP = {"group": "keeps", "topic": PLACES[LAST][0], "partition": PLACES[LAST][1]}
 
 Killed = tuple[Path, Ledger, int]
@@ -29,7 +30,7 @@ Killed = tuple[Path, Ledger, int]
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Killed:
     """Its data; what was answered; where a group is that confirmed last of all."""
-    server = TrilogueForTubeMQ(tmp_path_factory.mktemp("killed") / "data").start()
+    server = TrilogueForTubeMQ(tmp_path_factory.mktemp("killed") / "data", ONE_FILE).start()
     make_topics(server)
     ledger = Ledger(random.Random(7).randbytes(8))
     with running(tube_load(server, ledger, seed=3)[:-1]):

@@ -13,7 +13,7 @@ import itertools
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from tests.brokers import TrilogueForTubeMQ, make_topic
@@ -93,15 +93,23 @@ class ClientLoad(LoopLoad):
     """Our client, on a loop of its own."""
 
     def __init__(
-        self, address: str, ledger: Ledger, *, number: int, seed: int, places: Sequence[int] = ALONE
+        self,
+        address: str,
+        ledger: Ledger,
+        *,
+        number: int,
+        seed: int,
+        places: Sequence[int] = ALONE,
+        more: Mapping[str, object] | None = None,
     ) -> None:
         super().__init__(ledger)
         self.address, self.number, self.places = address, number, places
         self.random = random.Random(seed)
+        self.options = {**QUICK, **(more or {})}
 
     async def work(self) -> None:
         topics = [PLACES[place][0] for place in self.places]
-        async with TubeClient(self.address, **QUICK) as client:
+        async with TubeClient(self.address, **self.options) as client:
             producer = await client.producer(*topics)
             while not self.stopping.is_set():
                 try:

@@ -18,7 +18,7 @@ def read_all(
 ) -> list[bytes]:
     """Receive the unacknowledged messages of a subscription without acknowledging them."""
     consumer = client.subscribe(topic, subscription, **how)
-    found = [consumer.receive(20_000).data() for _ in range(admin.backlog(topic, subscription))]
+    found = [consumer.receive(60_000).data() for _ in range(admin.backlog(topic, subscription))]
     consumer.close()
     return found
 
@@ -28,7 +28,7 @@ class Admin:
 
     def __init__(self, server: Server) -> None:
         self.server = server
-        self.client = httpx.Client(base_url=f"http://{server.doors['http']}", timeout=20)
+        self.client = httpx.Client(base_url=f"http://{server.doors['http']}", timeout=60)
 
     def __enter__(self) -> Self:
         return self

@@ -69,7 +69,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 @pytest.fixture
 def client(world: World) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=f"http://{world.doors['http']}", auth=MALLORY, timeout=20) as made:
+    with httpx.Client(base_url=f"http://{world.doors['http']}", auth=MALLORY, timeout=60) as made:
         yield made
 
 

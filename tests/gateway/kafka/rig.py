@@ -17,6 +17,7 @@ from tests.fakes import FakeFileSystem
 from tests.gateway.fakes import FakeTransport
 from tests.gateway.loop import InlineExecutor
 from tests.waiting import run_ready_tasks, wait_on_loop
+from trilogue.broker.access.acls import ANY_NAME
 from trilogue.broker.access.authorizer import Operation, Principal, Resource, ResourceKind
 from trilogue.broker.broker import Broker
 from trilogue.broker.metadata_change import MetadataChange
@@ -76,7 +77,7 @@ class Rules:
     def allowed_on_any(
         self, principal: Principal, operation: Operation, kind: ResourceKind, host: str = ""
     ) -> bool:
-        return True
+        return (operation, kind, ANY_NAME) not in self.denied
 
     def __init__(self) -> None:
         self.reads = 0

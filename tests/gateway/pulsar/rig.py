@@ -14,6 +14,7 @@ from trilogue.broker.names import TopicName, parse_namespace, parse_pulsar
 from trilogue.broker.topics.namespaces import Namespace
 from trilogue.broker.topics.topic import Topic
 from trilogue.entry.pulsar.pulsar_batch import build_section
+from trilogue.gateway.frame_dispatcher import IterationBudget
 from trilogue.gateway.pulsar.connection import PulsarConnection
 from trilogue.gateway.pulsar.gateway import PulsarGateway
 from trilogue.gateway.pulsar.settings import PulsarSettings
@@ -62,6 +63,7 @@ class Rig(KafkaRig):
             authorizer=self.rules,
             now_ms=lambda: self.now_ms,
             executor=self.executor,
+            iterations=IterationBudget(lambda: 0.0),  # of any length, on a busy machine too
         )
 
     def topic(self, name: str, partitions: int = 0, **settings: str) -> Topic:

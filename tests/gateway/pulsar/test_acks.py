@@ -24,8 +24,11 @@ from tests.gateway.pulsar.readers import (
     subscribe,
 )
 from tests.gateway.pulsar.rig import Peer, Rig, settle
-from tests.waiting import run_ready_tasks
+from tests.waiting import run_ready_tasks, wait_on_loop
 from trilogue.broker.cursors.position import Cursor
+from trilogue.gateway.pulsar.acks import ID_BYTES
+from trilogue.gateway.stream import STOP_TURN
+from trilogue.gateway.stream_memory import RequestMemory
 from trilogue.wire.pulsar.errors import ServerError
 from trilogue.wire.pulsar.pulsar_pb2 import CommandAck
 
@@ -45,6 +48,34 @@ async def reader(rig: Rig, kind: int = EXCLUSIVE, version: int = 21) -> Peer:
     await subscribe(peer, kind=kind)
     await received(peer)
     return peer
+
+
+@on_loop
+async def test_large_acks_wait_while_those_of_others_are_looked_up():
+    """An id takes thirty times its bytes of the frame until its entry is found."""
+    async with Rig() as rig:
+        rig.topic("t")
+        await fill(rig, *[b"x"] * 6)
+        memory = rig.gateway.request_memory = RequestMemory(100_000)
+        peers = [await rig.connected() for _ in range(3)]
+        for number, peer in enumerate(peers):
+            await subscribe(peer, name=f"s{number}", permits=0)  # so it was sent nothing
+        many = ids(rig, 0, 1, 2) * 200
+        small = await rig.connected()
+
+        for number, peer in enumerate(peers):
+            ack(peer, many, request_id=number)
+        most = memory.used
+        assert [peer.stream.stops for peer in peers] == [0, STOP_TURN, STOP_TURN]
+        small.send_command("ping")
+        assert small.next().field == "pong"  # a small request waits for no other
+        await wait_on_loop(lambda: all(peer.answered for peer in peers))
+
+        assert most < 2 * len(many) * ID_BYTES
+        await wait_on_loop(lambda: memory.used == 0)
+        for peer in peers:
+            assert peer.next().field == "ackResponse"
+            assert not peer.stream.stops
 
 
 @pytest.mark.parametrize("kind", [EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED])

@@ -146,6 +146,21 @@ async def test_a_client_is_pinged_and_cut_after_a_minute_of_silence():
 
 
 @on_loop
+async def test_a_node_that_was_held_up_cuts_no_client():
+    """What the clients sent meanwhile is not read yet."""
+    async with Rig() as rig:
+        peer = await rig.connected()
+        now_s = rig.gateway.loop.time()
+        peer.connection.tick(now_s)  # what it has heard counts no more
+
+        peer.connection.tick(now_s + 3_600, is_late=True)
+        assert not peer.is_cut
+
+        peer.connection.tick(now_s + 7_200)
+        assert peer.is_cut
+
+
+@on_loop
 async def test_any_frame_is_a_sign_of_life():
     async with Rig() as rig:
         peer = await rig.connected()

@@ -19,6 +19,8 @@ from tests.gateway.pulsar.readers import (
 from tests.gateway.pulsar.rig import Rig
 from tests.waiting import pass_time
 from trilogue.broker.cursors.position import Cursor
+from trilogue.broker.facts import CursorMove, Protocol
+from trilogue.gateway.http.administration import await_promise
 from trilogue.wire.pulsar.errors import ServerError
 from trilogue.wire.pulsar.pulsar_pb2 import KeySharedMode
 
@@ -219,3 +221,68 @@ async def test_subscriptions_without_consumers_expire():
 
         assert cursor(rig, name="left") is None
         assert cursor(rig, name="used") is not None
+
+
+INACTIVE = {
+    "inactiveTopicDeleteMode": "delete_when_no_subscriptions",
+    "maxInactiveDurationSeconds": 60,
+    "deleteWhileInactive": True,
+}
+NOTHING_KEPT = {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0}
+
+
+async def topic_is_there(rig: Rig, after_s: int) -> bool:
+    """Return whether the topic `t` is still there when so much time has passed without clients."""
+    await rig.gateway.periodic.check_topics()
+    rig.now_ms += after_s * 1_000
+    await rig.gateway.periodic.check_topics()
+    return rig.broker.cluster.find_topic(rig.name("t")) is not None
+
+
+@on_loop
+async def test_an_inactive_topic_is_deleted_after_its_time():
+    async with Rig() as rig:
+        await rig.policies("public/default", inactiveTopicPolicies=INACTIVE)
+        rig.topic("t")
+        peer = await rig.connected()
+        await subscribe(peer, name="s")
+
+        assert await topic_is_there(rig, 100)  # it has a consumer
+        await peer.request("close_consumer", "success", consumer_id=1)
+        assert await topic_is_there(rig, 100)  # it has a subscription
+        await rig.policies(
+            "public/default",
+            inactiveTopicPolicies=INACTIVE
+            | {"inactiveTopicDeleteMode": "delete_when_subscriptions_caught_up"},
+        )
+        assert await topic_is_there(rig, 59)
+        assert not await topic_is_there(rig, 1)
+
+
+@on_loop
+async def test_an_inactive_topic_stays_as_long_as_its_retention():
+    async with Rig() as rig:
+        await rig.policies("public/default", inactiveTopicPolicies=INACTIVE)
+        rig.topic("t")
+        await fill(rig, b"m")
+
+        assert await topic_is_there(rig, 10_000)  # the settings of the topic keep its messages
+        hour = {"retentionTimeInMinutes": 60, "retentionSizeInMB": -1}
+        await rig.policies("public/default", inactiveTopicPolicies=INACTIVE, retention=hour)
+        await fill(rig, b"m")
+        assert await topic_is_there(rig, 3_599)
+        await fill(rig, b"m")
+        assert await topic_is_there(rig, 3_599)
+        await rig.policies("public/default", inactiveTopicPolicies=INACTIVE, retention=NOTHING_KEPT)
+        assert not await topic_is_there(rig, 60)
+
+
+@on_loop
+async def test_a_topic_with_an_offset_of_a_kafka_group_is_not_inactive():
+    async with Rig() as rig:
+        await rig.policies("public/default", inactiveTopicPolicies=INACTIVE, retention=NOTHING_KEPT)
+        move = CursorMove(rig.topic("t").partitions[0].partition_id, 0)
+        kept = rig.broker.committed_offsets.commit(Protocol.KAFKA, "g", [move], rig.now_ms)
+        await await_promise(kept)
+
+        assert await topic_is_there(rig, 10_000)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from itertools import pairwise
 
 import pytest
@@ -26,6 +27,8 @@ from tests.gateway.pulsar.readers import (
 )
 from tests.gateway.pulsar.rig import Peer, Rig, settle
 from tests.waiting import run_ready_tasks
+from trilogue.gateway.pulsar.entry_search import find_last_entry
+from trilogue.gateway.pulsar.last_message import KEPT_S
 from trilogue.gateway.pulsar.message_ids import (
     decode_acked_ranges,
     encode_ack_set,
@@ -300,9 +303,37 @@ async def test_the_mark_delete_position_is_before_the_entry_with_the_mark():
         found = []
         for entry, ack_set in ((1, ()), (3, (0b1100,)), (3, ()), (7, ())):
             ack(peer, ids(rig, entry, ack_set=ack_set), ack_type=1)
+            await settle()
             found.append((await last(peer))[3])
 
         assert found == [1, 2, 6, 7]
+
+
+@on_loop
+async def test_the_last_message_is_read_again_after_a_change_only(monkeypatch):
+    searches = []
+
+    async def search(*args):
+        searches.append(args)
+        return await find_last_entry(*args)
+
+    monkeypatch.setattr("trilogue.gateway.pulsar.seek.find_last_entry", search)
+    async with Rig() as rig:
+        await filled(rig)
+        peer = await rig.connected()
+        await subscribe(peer, permits=0)
+
+        found = [await last(peer) for _ in range(5)]
+        assert found == [found[0]] * 5
+        assert len(searches) == 1
+
+        await fill(rig, b"new")
+        assert (await last(peer))[0] > found[0][0]
+        assert len(searches) == 2
+
+        await asyncio.sleep(KEPT_S)  # compaction changes no offset
+        await last(peer)
+        assert len(searches) == 3
 
 
 @on_loop

@@ -22,6 +22,7 @@ from tests.gateway.kafka.rig import batch as kafka_batch
 from tests.gateway.loop import on_loop
 from tests.gateway.pulsar.readers import EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED, ack, ids
 from tests.gateway.pulsar.rig import Answer, Peer, Rig, section, send_frame, settle
+from tests.sharing import seeds
 from trilogue.gateway.pulsar.settings import PulsarSettings
 from trilogue.wire.pulsar.pulsar_pb2 import MessageMetadata, SingleMessageMetadata
 
@@ -296,7 +297,7 @@ async def run(seed: int) -> None:
         await storm.end()
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(12, quick=4))
 def test_nothing_is_lost_and_nothing_is_with_two(seed):
     run(seed)
 

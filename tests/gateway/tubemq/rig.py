@@ -26,7 +26,7 @@ from trilogue.broker.access.users import User, Users
 from trilogue.broker.names import TopicName, parse_tubemq
 from trilogue.gateway.authentication import Authenticator
 from trilogue.gateway.stream import Stream
-from trilogue.gateway.tubemq.authentication import Authentication, AuthenticationSettings
+from trilogue.gateway.tubemq.auth.authentication import Authentication, AuthenticationSettings
 from trilogue.gateway.tubemq.connection import TubeConnection, TubeEndpoint
 from trilogue.gateway.tubemq.gateway import TubeGateway
 from trilogue.gateway.tubemq.settings import TubeSettings

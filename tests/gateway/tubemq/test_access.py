@@ -10,10 +10,10 @@ from tests.gateway.loop import on_loop
 from tests.gateway.tubemq.partition_consumer import ME as ME_TOO
 from tests.gateway.tubemq.partition_consumer import PartitionConsumer
 from tests.gateway.tubemq.rig import Peer, Rig, put_users, send_fields, settle
-from trilogue.gateway.tubemq import authentication
-from trilogue.gateway.tubemq.authentication import ALL_ROLES, AuthenticationSettings
+from trilogue.gateway.tubemq.auth import authentication
+from trilogue.gateway.tubemq.auth.authentication import ALL_ROLES, AuthenticationSettings
+from trilogue.gateway.tubemq.auth.signatures import signature
 from trilogue.gateway.tubemq.methods import BROKER, MASTER
-from trilogue.gateway.tubemq.signatures import signature
 
 SECRET = b"wonder"
 ME = "grp_1-1-1-1-Pull-1.13.0"

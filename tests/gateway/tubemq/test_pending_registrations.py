@@ -11,9 +11,9 @@ from tests.gateway.tubemq.rig import Rig
 from tests.gateway.tubemq.test_consumers import Client
 from tests.waiting import pass_time
 from trilogue.gateway.tubemq import master
-from trilogue.gateway.tubemq.authentication import AuthenticationSettings, Role
+from trilogue.gateway.tubemq.auth.authentication import AuthenticationSettings, Role
+from trilogue.gateway.tubemq.auth.signatures import signature
 from trilogue.gateway.tubemq.master import PendingRegistrations
-from trilogue.gateway.tubemq.signatures import signature
 from trilogue.wire.tubemq.master_pb2 import MasterCertificateInfo
 
 NOTHING = MasterCertificateInfo(authorizedToken="")

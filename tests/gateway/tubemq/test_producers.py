@@ -10,9 +10,9 @@ from tests.gateway.loop import on_loop
 from tests.gateway.tubemq.rig import FULL, Rig
 from tests.waiting import pass_time
 from trilogue.broker.access.authorizer import Operation, ResourceKind
-from trilogue.gateway.tubemq.authentication import AuthenticationSettings, Role
+from trilogue.gateway.tubemq.auth.authentication import AuthenticationSettings, Role
+from trilogue.gateway.tubemq.auth.signatures import signature
 from trilogue.gateway.tubemq.settings import TubeSettings
-from trilogue.gateway.tubemq.signatures import signature
 
 CLIENT = "192.0.2.2-1-1-1-1.13.0"
 ME = {"clientId": CLIENT, "hostName": "192.0.2.2", "brokerCheckSum": -1}

@@ -16,7 +16,7 @@ from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.entry.tubemq.tubemq_blob import NO_TIME, message_id, read_stored, verify_entry
 from trilogue.entry.walk import read_header
 from trilogue.gateway.tubemq import send
-from trilogue.gateway.tubemq.authentication import AuthenticationSettings
+from trilogue.gateway.tubemq.auth.authentication import AuthenticationSettings
 from trilogue.gateway.tubemq.errors import TEXT_MAX
 from trilogue.log.partition_log import TailSlice
 from trilogue.wire.tubemq.rpc_codec import parse_send

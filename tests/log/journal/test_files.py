@@ -183,11 +183,11 @@ def test_where_flushed_files_wait_two_are_made_ready_and_none_is_filled_for_it()
         flushed_all(rig)
         rig.loop.work()
     rig.loop.work()
-    created, counts = rig.fs.counts["create"], rig.log.journal.counts
-    sealed, late = counts.files_sealed, counts.spares_late
+    created, journal = rig.fs.counts["create"], rig.log.journal
+    sealed, late = journal.files_sealed, journal.spares_late
 
-    while counts.files_sealed < sealed + 2:  # and no spare is prepared meanwhile
+    while journal.files_sealed < sealed + 2:  # and no spare is prepared meanwhile
         rig.commit(1, make_entry(5000))
 
-    assert counts.spares_late == late
+    assert journal.spares_late == late
     assert rig.fs.counts["create"] == created

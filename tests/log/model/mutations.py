@@ -22,8 +22,8 @@ from trilogue.log.jobs import compaction, merge
 from trilogue.log.jobs import flush as jobs
 from trilogue.log.journal import commit, frame, journal, recovery
 from trilogue.log.journal.append_buffer import AppendBuffer
+from trilogue.log.journal.commit_cycle import CommitCycle
 from trilogue.log.journal.files import JournalFiles, SealedFile
-from trilogue.log.journal.journal import Journal
 from trilogue.log.log import Log
 from trilogue.log.partition_appender import PartitionAppender
 from trilogue.log.partition_log import PartitionLog
@@ -117,13 +117,14 @@ def recovered_files_are_not_rewritten(patch: pytest.MonkeyPatch) -> None:
 
 @mutation
 def waiters_are_called_before_the_write(patch: pytest.MonkeyPatch) -> None:
-    def early(prepare: Any, owner: Journal, window: Any, flags: int) -> Any:
-        callbacks, window.callbacks = window.callbacks, []
-        for callback in callbacks:
-            callback(None)
-        return prepare(owner, window, flags)
+    class EarlyCycle(CommitCycle):
+        def prepare(self, window: Any, flags: int) -> Any:
+            callbacks, window.callbacks = window.callbacks, []
+            for callback in callbacks:
+                callback(None)
+            return super().prepare(window, flags)
 
-    around(patch, Journal, "_prepare", early)
+    patch.setattr(journal, "CommitCycle", EarlyCycle)
 
 
 @mutation
@@ -139,7 +140,11 @@ def readers_see_what_was_only_appended(patch: pytest.MonkeyPatch) -> None:
 
 @mutation
 def a_failed_commit_counts(patch: pytest.MonkeyPatch) -> None:
-    around(patch, Journal, "_done", lambda done, owner, _result: done(owner, 0))
+    class ForgivingCycle(CommitCycle):
+        def finish(self, _result: int) -> None:
+            super().finish(0)
+
+    patch.setattr(journal, "CommitCycle", ForgivingCycle)
 
 
 @mutation

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from tests.s3 import BUCKET, KEYS, S3, MemoryObjects, Proxy, options, s3_server
+from tests.s3 import BUCKET, KEYS, S3, MemoryObjects, Proxy, options
 from trilogue.log.errors import ObjectDenied, ObjectExists, ObjectMissing, StorageUnavailable
 from trilogue.log.objects import obstore_store
 from trilogue.log.objects.objects import Listed, ObjectStore
@@ -22,19 +22,6 @@ from trilogue.log.objects.obstore_store import (
 )
 
 DATA = Random(7).randbytes(300_000)
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[S3]:
-    with s3_server() as server:
-        yield server
-
-
-@pytest.fixture
-def proxy(s3: S3) -> Iterator[Proxy]:
-    made = Proxy(s3.port)
-    yield made
-    made.close()
 
 
 @pytest.fixture(params=["memory", "directory", "s3"])

@@ -13,7 +13,7 @@ import pytest
 
 from tests.gateway.tubemq.auth.auth_rig import NOW_MS, AuthenticationRig
 from trilogue.broker.errors import AuthenticationFailed
-from trilogue.gateway.tubemq.signatures import SIGNATURE_WINDOW_MS
+from trilogue.gateway.tubemq.auth.signatures import SIGNATURE_WINDOW_MS
 from trilogue.node import used_signatures
 from trilogue.node.used_signatures import BUCKET_SIZE, BUCKETS, SLOTS, UsedSignatures
 

@@ -68,12 +68,12 @@ def test_a_server_forgets_a_group_that_no_client_comes_back_to(tmp_path, retenti
         def offset() -> int:
             requested = [ConsumerGroupTopicPartitions("h", [TopicPartition("t", 0)])]
             (answer,) = admin.list_consumer_group_offsets(requested).values()
-            return answer.result(10).topic_partitions[0].offset
+            return answer.result(60).topic_partitions[0].offset
 
         if retention == "1s":
             wait_until(lambda: offset() < 0, "the expiry of the offset")
         else:
             time.sleep(2)  # by design: in this time the shorter retention removes the offset
             assert offset() >= 0
-        names = {group.group_id for group in admin.list_consumer_groups().result(10).valid}
+        names = {group.group_id for group in admin.list_consumer_groups().result(60).valid}
         assert ("h" in names) == (retention == "1d")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.postgres import PostgresServer
@@ -29,12 +29,13 @@ class SharedCluster:
         node_id: int,
         name: str,
         listen: Mapping[str, str] | None = None,
+        arguments: Sequence[str] = (),
         **settings: object,
     ) -> Server:
         process = launch_server(
             self.folder / name,
             listen={**LISTEN, **(listen or {})},
-            arguments=["--cluster", self.url, "--node", str(node_id)],
+            arguments=["--cluster", self.url, "--node", str(node_id), *arguments],
             settings={
                 "nodes": 1,
                 "ack": "shared",

@@ -76,7 +76,7 @@ def create_soon(server: Server, topic: str, partitions: int) -> None:
     """Create a topic, or give up before long."""
     client = admin(server)
     wanted = [NewTopic(topic, partitions)]
-    client.create_topics(wanted, operation_timeout=1, request_timeout=20)[topic].result(WAIT_S)
+    client.create_topics(wanted, operation_timeout=1, request_timeout=60)[topic].result(WAIT_S)
 
 
 def test_clients_of_three_machines_share_one_cluster(cluster: Cluster):

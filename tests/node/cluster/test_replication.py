@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from tests.node.cluster.shared_cluster import WAIT_S, SharedCluster
 from tests.node.supervisor.test_nodes import QUIET
@@ -45,6 +45,10 @@ def test_as_many_replicas_as_nodes_are_accepted_and_in_sync(cluster: SharedClust
     for partition in partitions.values():
         assert partition.replicas[0] == partition.leader
         assert sorted(partition.replicas) == sorted(partition.isrs) == [1, 2, 3]
+    resource = ConfigResource(ConfigResource.Type.TOPIC, "orders")
+    other = AdminClient({"bootstrap.servers": nodes[2].kafka, **QUIET})
+    described = other.describe_configs([resource])[resource].result(WAIT_S)
+    assert described["min.insync.replicas"].value == "2", "as it was requested"
     too_many = NewTopic("more", 1, replication_factor=4)
     assert refusal(client, too_many) == KafkaError.INVALID_REPLICATION_FACTOR
     too_safe = NewTopic("safer", 1, replication_factor=3, config={"min.insync.replicas": "4"})

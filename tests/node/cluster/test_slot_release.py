@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from types import SimpleNamespace
 
 import pytest
 
 from trilogue.log.errors import LogError
 from trilogue.meta.errors import MetaError
+from trilogue.node.cluster import slot_release
 from trilogue.node.cluster.hand_over import HandOver
 from trilogue.node.cluster.slot_release import SlotRelease
 
@@ -28,6 +29,7 @@ class Stages:
         self.flusher = SimpleNamespace(flush_added=self._stage_of("flush", result=True))
         self.storage = SimpleNamespace(
             broker=SimpleNamespace(
+                holding_ends=lambda _: nullcontext(),
                 is_ending_in=lambda _: False,
                 release_slots=lambda _: self._reach("release"),
                 forget_slots=lambda _: iter([self._reach("forget")]),
@@ -48,6 +50,10 @@ class Stages:
 
         return run
 
+    def holding(self) -> nullcontext[None]:
+        self._reach("hold")
+        return nullcontext()
+
     @asynccontextmanager
     async def _pause(self):
         self._reach("pause")
@@ -65,6 +71,18 @@ def test_a_node_whose_stages_succeed_goes_on():
 
     assert node.reached == ["pause", "finish", "release", "flush", "write", "forget"]
     assert not node.hand_over.wanted.is_set()
+
+
+def test_ends_are_held_in_turns_while_one_waits_for_a_node_that_is_away(monkeypatch):
+    monkeypatch.setattr(slot_release, "HOLD_S", 0.0)
+    node = Stages("none", None)
+    looks = iter([True, True, False])
+    broker = node.storage.broker
+    broker.is_ending_in = lambda _: next(looks)
+    broker.holding_ends = lambda _: node.holding()
+    asyncio.run(SlotRelease(node).give(OWNERS))
+
+    assert node.reached == ["pause", "finish", *["hold"] * 3, "release", "flush", "write", "forget"]
 
 
 @pytest.mark.parametrize(

@@ -21,11 +21,11 @@ FILES = [FileHeader(3, 77, CLUSTER), FileHeader(4, 78, CLUSTER)]
 FACT = 9
 
 
-def make_window(sequence: int, header: FileHeader) -> Window:
-    """The row of a frame with one fact."""
+def make_frame(sequence: int, header: FileHeader) -> memoryview:
+    """A frame with one fact."""
     window = JournalWindow(BLOCK)
     window.facts.append((FACT, b"fact %d" % sequence))
-    frame = window.seal(
+    return window.seal(
         seed=header.seed,
         flags=0,
         sequence=sequence,
@@ -34,6 +34,11 @@ def make_window(sequence: int, header: FileHeader) -> Window:
         node_epoch=1,
         append_time_ms=1,
     )
+
+
+def make_window(sequence: int, header: FileHeader) -> Window:
+    """The row of that frame."""
+    frame = make_frame(sequence, header)
     found, row = encode_row(header, frame)
     assert found == sequence
     assert len(row) < BLOCK, "a row has no padding"

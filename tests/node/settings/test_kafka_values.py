@@ -35,7 +35,13 @@ def values() -> tuple[BrokerValues, MemoryMeta]:
 def test_live_values_are_in_the_table_and_follow_node_settings():
     constants, _ = values()
     own = load_settings(
-        environment={}, assignments=["frames.limit=2MiB", "topics.auto-create=false"]
+        environment={},
+        assignments=[
+            "frames.limit=2MiB",
+            "topics.auto-create=false",
+            "kafka.sasl-session=10s",
+            "kafka.sasl-mechanisms=PLAIN, SCRAM-SHA-512",
+        ],
     )
 
     set_node_values(constants, own, 5)
@@ -47,6 +53,8 @@ def test_live_values_are_in_the_table_and_follow_node_settings():
     assert constants.value("fetch.max.bytes") == "5"
     assert constants.value("listeners") == "PLAINTEXT://127.0.0.1:1"
     assert constants.value("connections.max.idle.ms") == "600000"
+    assert constants.value("connections.max.reauth.ms") == "10000"
+    assert constants.value("sasl.enabled.mechanisms") == "PLAIN,SCRAM-SHA-512"
 
 
 @pytest.mark.parametrize("row", BROKER.values(), ids=BROKER)

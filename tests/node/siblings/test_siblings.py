@@ -19,7 +19,7 @@ from trilogue.node.siblings.frames import HEAD, Hello, make_frame, socket_addres
 from trilogue.node.siblings.links import UNANSWERED_MAX, SiblingLinks
 from trilogue.node.siblings.server import SiblingServer
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 
 
 def a_join(producer_id: int) -> JoinTransaction:

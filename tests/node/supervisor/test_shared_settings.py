@@ -84,7 +84,7 @@ def send(config: dict, partition: int) -> str:
         {
             **config,
             **CLOSED,
-            "message.timeout.ms": 20_000,
+            "message.timeout.ms": 60_000,
             "error_cb": lambda error: failures.append(error.name()),
         }
     )
@@ -183,7 +183,7 @@ def test_a_schema_is_that_of_a_topic_at_every_owner_of_its_partitions(server: Se
         consumer = client.subscribe("typed", "all", schema=schema)
         for number in range(20):
             producer.send(Order(number=number))
-        read = sorted(consumer.receive(20_000).value().number for _ in range(20))
+        read = sorted(consumer.receive(60_000).value().number for _ in range(20))
         assert read == list(range(20))
         with pytest.raises(pulsar.IncompatibleSchema):
             client.create_producer("typed-partition-3", schema=pulsar.schema.StringSchema())

@@ -26,9 +26,9 @@ import pytest
 from tests.broker.access.test_users import PASSWORD, Client
 from tests.gateway.kafka.rig import Peer, Rig, settle
 from tests.gateway.loop import InlineExecutor, on_loop
+from tests.gateway.pulsar.auth.test_login import KEYS, REFRESHING, SECRET
+from tests.gateway.pulsar.auth.test_login import Secured as PulsarRig
 from tests.gateway.pulsar.rig import frame_of
-from tests.gateway.pulsar.test_login import KEYS, REFRESHING, SECRET
-from tests.gateway.pulsar.test_login import Secured as PulsarRig
 from tests.waiting import pass_time, wait_on_loop
 from trilogue.broker.access.scram import HASHES, make_verifier
 from trilogue.broker.access.tokens import TokenRules, TokenValidator

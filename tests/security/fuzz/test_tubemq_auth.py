@@ -19,13 +19,13 @@ from tests.gateway.tubemq.auth.auth_rig import (
 )
 from tests.gateway.tubemq.rig import Rig, frame_of, send_fields, settle
 from trilogue.broker.errors import AuthenticationFailed
-from trilogue.gateway.tubemq.authentication import (
+from trilogue.gateway.tubemq.auth.authentication import (
     ALL_ROLES,
     AdmittedClients,
     AuthenticationSettings,
     Role,
 )
-from trilogue.gateway.tubemq.signatures import signature
+from trilogue.gateway.tubemq.auth.signatures import signature
 from trilogue.wire.tubemq.broker_pb2 import AuthorizedInfo
 from trilogue.wire.tubemq.errors import UndecodableRequest
 from trilogue.wire.tubemq.frame import parse_message

@@ -106,7 +106,7 @@ class StandaloneCluster:
             process.terminate()
         for process in self._processes:
             try:
-                process.wait(30)
+                process.wait(90)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

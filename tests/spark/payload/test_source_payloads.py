@@ -133,7 +133,7 @@ def test_a_stream_of_avro_has_the_schema_of_the_registry(spark, server, tmp_path
         data=json.dumps(body).encode(),
         headers={"Content-Type": "application/json"},
     )
-    urllib.request.urlopen(request, timeout=20).close()
+    urllib.request.urlopen(request, timeout=90).close()
     parsed = fastavro.parse_schema(FLIGHT)
     messages = []
     for number in range(50):

@@ -6,6 +6,7 @@ import itertools
 from typing import Any
 
 import confluent_kafka
+from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from tests.server import Server
@@ -59,6 +60,28 @@ def read_by_limit(options: dict[str, object]) -> list[list[bytes]]:
 def read_partitions(reader: BatchReader | StreamReader, partitions: Any) -> list[Row]:
     rows = [row for each in partitions for batch in reader.read(each) for row in batch.to_pylist()]
     return sorted(rows, key=lambda row: (row["topic"], row["partition"], row.get("offset") or 0))
+
+
+def assert_partitions_that_come_are_read(server: Server, url: str) -> None:
+    """A query goes on with the messages of a partition that is new, from its beginning."""
+    topic = make_topic(server, 1)
+    produce(server, topic, [{"value": b"old", "partition": 0}])
+    stream = make_stream(url=url, subscribe=topic, startingOffsets="latest")
+    start = stream.initialOffset()
+    admin = AdminClient({"bootstrap.servers": server.kafka})
+    admin.create_partitions([NewPartitions(topic, 3)])[topic].result(90)
+    produce(server, topic, [{"value": b"v%d" % each, "partition": each} for each in range(3)])
+
+    rows, end = read_next(stream, start)
+
+    assert [(row["partition"], row["value"]) for row in rows] == [
+        (0, b"v0"),
+        (1, b"v1"),
+        (2, b"v2"),
+    ]
+    produce(server, topic, [{"value": b"more", "partition": 2}])
+    rows, _ = read_next(make_stream(url=url, subscribe=topic), end)
+    assert [row["value"] for row in rows] == [b"more"]
 
 
 def read_ranges(stream: StreamReader, topic: str, cuts: list[int]) -> list[bytes]:

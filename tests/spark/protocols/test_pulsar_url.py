@@ -14,6 +14,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from tests.server import Server
 from tests.spark.protocols.rows import (
     assert_each_message_once_where_chunks_are_cut,
+    assert_partitions_that_come_are_read,
     make_stream,
     read_batch,
     read_by_limit,
@@ -82,6 +83,10 @@ def test_a_stream_goes_on_at_the_position_of_its_checkpoint(server):
     assert len(first) == 40
     assert third == []
     assert after.reportLatestOffset() == end
+
+
+def test_partitions_that_come_during_a_query_are_read(server):
+    assert_partitions_that_come_are_read(server, server.pulsar)
 
 
 def test_a_new_stream_begins_at_the_end(server):

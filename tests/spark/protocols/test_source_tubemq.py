@@ -31,7 +31,7 @@ def write(client: TubeClient, topic: str, count: int) -> None:
         messages.append(message)
     with client.producer(topic) as producer:
         for sent in producer.submit_many(messages):
-            sent.result(20)
+            sent.result(90)
 
 
 def test_a_table_holds_what_both_kinds_of_clients_wrote(spark, server, client):

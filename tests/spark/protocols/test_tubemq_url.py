@@ -11,6 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from tests.server import Server, start_server
 from tests.spark.protocols.rows import (
     Row,
+    assert_partitions_that_come_are_read,
     make_stream,
     read_batch,
     read_next,
@@ -136,6 +137,10 @@ def test_a_stream_goes_on_at_the_offsets_of_its_checkpoint(server):
     assert len(first) == 40
     assert third == []
     assert after.reportLatestOffset() == end
+
+
+def test_partitions_that_come_during_a_query_are_read(server):
+    assert_partitions_that_come_are_read(server, url(server))
 
 
 def test_a_limit_divides_what_is_there_into_micro_batches(server):

@@ -6,6 +6,7 @@ import json
 import random
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,7 +28,7 @@ from trilogue.spark.tables.delta_table import DeltaTopicTable
 from trilogue.spark.tables.iceberg_table import IcebergTopicTable
 from trilogue.spark.tables.parquet_table import ParquetTopicTable
 from trilogue.spark.tables.table_writer import CommitLimits, TableWriter
-from trilogue.spark.tables.topic_table import TableChanged, TableError, TopicTable
+from trilogue.spark.tables.topic_table import OffsetRange, TableChanged, TableError, TopicTable
 
 LONG = [pytest.mark.long, pytest.mark.timeout(600)]
 FORMATS = ("delta", "iceberg", "parquet")
@@ -48,11 +49,11 @@ class Place:
             "warehouse": f"file://{folder}/warehouse",
         }
 
-    def open(self) -> TopicTable:
+    def open(self, *partition_by: str) -> TopicTable:
         if self.kind == "delta":
-            return DeltaTopicTable(str(self.folder / "delta"))
+            return DeltaTopicTable(str(self.folder / "delta"), None, partition_by)
         if self.kind == "iceberg":
-            return IcebergTopicTable("space.t", "c", self.catalog)
+            return IcebergTopicTable("space.t", "c", self.catalog, partition_by)
         return ParquetTopicTable(self.folder / "parquet")
 
     @property
@@ -76,6 +77,10 @@ class Place:
         from pyiceberg.catalog import load_catalog
 
         return load_catalog("c", **self.catalog).load_table("space.t")
+
+    def find_parts(self) -> Counter[str]:
+        """How many data files each partition of the table has."""
+        return Counter(path.parent.name for path in self.folder.rglob("*.parquet"))
 
     def count_rows(self) -> int:
         """How many rows have been committed: 0 as long as there is no table."""
@@ -125,6 +130,10 @@ def write(given: ReadOptions, table: TopicTable, **limits: int) -> list[int]:
         found.append(count)
     table.close()
     return found
+
+
+def in_partition(partition: int, count: int, first: int) -> list[dict[str, object]]:
+    return [{**row, "partition": partition} for row in numbered(count, first)]
 
 
 def places(rows: pa.Table) -> list[tuple[int, int]]:
@@ -225,6 +234,37 @@ def test_typed_columns_are_added_to_a_table(server, place):
 
 
 @each_with_commits
+def test_a_table_is_divided_by_a_column_and_compacted_within_its_parts(server, place):
+    topic = make_topic(server, 2)
+    for first in (0, 5):
+        for partition in (0, 1):
+            produce(server, topic, in_partition(partition, 5, first))
+        write(options(server, topic), place.open("partition"), offsets=4)
+
+    files = place.find_parts()
+    assert set(files) == {"partition=0", "partition=1"}
+    assert place.open().compact() == sum(files.values())
+    produce(server, topic, in_partition(1, 1, 10))
+    write(options(server, topic), place.open())  # the table knows its columns
+
+    assert places(place.read()) == [(0, n) for n in range(10)] + [(1, n) for n in range(11)]
+    assert set(place.find_parts()) == {"partition=0", "partition=1"}
+    one = place.open().read_rows(OffsetRange(1, 0, 100), ["offset"])
+    assert sorted(one["offset"].to_pylist()) == list(range(11))
+
+
+@each_with_commits
+def test_a_column_that_is_not_there_divides_no_table(server, place):
+    topic = make_topic(server, 1)
+    produce(server, topic, numbered(1))
+
+    with pytest.raises(TableError, match="partition by: day"):
+        write(options(server, topic), place.open("day"))
+
+    assert place.count_rows() == 0
+
+
+@each_with_commits
 def test_rows_are_appended_to_a_table_that_others_write(server, place):
     topic = make_topic(server, 1)
     produce(server, topic, numbered(5))
@@ -256,7 +296,7 @@ def test_a_part_of_aborted_messages_moves_the_position(server, place):
     producer.init_transactions(20)
     producer.begin_transaction()
     producer.produce(topic, b"aborted")
-    producer.flush(20)
+    producer.flush(90)
     producer.abort_transaction(20)
     given = options(server, topic)
 
@@ -506,7 +546,7 @@ def test_a_follower_appends_until_it_is_terminated(server, place):
     produce(server, topic, numbered(4))
     wait_until(lambda: place.count_files() == 2, "no second commit")
     follower.terminate()
-    output, _ = follower.communicate(timeout=30)
+    output, _ = follower.communicate(timeout=90)
 
     assert follower.returncode == 0
     assert json.loads(output) == {"offsets": 7}

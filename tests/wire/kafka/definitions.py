@@ -67,12 +67,18 @@ def require_definitions(release: str, module: str = CLIENTS) -> None:
 
 
 @cache
+def open_jar(path: Path) -> ZipFile:
+    """Return a jar that stays open: it lists thousands of files."""
+    return ZipFile(path)
+
+
+@cache
 def definition(release: str, name: str, module: str = CLIENTS) -> Definition | None:
     """Return one message, such as FetchRequest; None if a release has no version of it."""
     jar = find_jar(release, module)
     assert jar is not None
     try:
-        text = ZipFile(jar).read(f"{FOLDER}/{name}.json").decode()
+        text = open_jar(jar).read(f"{FOLDER}/{name}.json").decode()
     except KeyError:
         return None
     raw = json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode as KioErrorCode
 from kio.serial import entity_reader, entity_writer
 
-from tests.wire.kafka.instances import SPOKEN, Spoken, messages, quick
+from tests.wire.kafka.instances import SPOKEN, Spoken, messages, newest
 from trilogue.wire.kafka.codec.compile import decoder, encoder
 from trilogue.wire.kafka.codec.schema import Field
 from trilogue.wire.kafka.errors import ErrorCode
@@ -71,7 +71,7 @@ def test_kio_has_what_this_oracle_needs():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("spoken", [quick(each) for each in BOTH])
+@pytest.mark.parametrize("spoken", [newest(each, pytest.mark.long) for each in BOTH])
 @few
 @given(data=st.data())
 def test_kio_reads_ours_and_writes_the_same_bytes(spoken, data):

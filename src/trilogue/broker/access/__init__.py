@@ -1,1 +1,1 @@
-"""Who may do what: the authorizer port, credentials, granted permissions."""
+"""Access control: the authorizer port, credentials, granted permissions."""

@@ -2,10 +2,10 @@
 
 Nothing is allowed that no ACL allows, and one ACL that denies is stronger than all that allow. A
 permission to READ, WRITE, DELETE or ALTER is one to DESCRIBE; one to ALTER_SETTINGS is one to
-DESCRIBE_SETTINGS. WRITE on any topic permits idempotent producers (KIP-679). Super users may do
-everything, and the administrators of a tenant everything within it: these are the admin roles of
-Pulsar's tenants, which no list has. Where `allow_without_acl` is set, everyone may do everything
-with a resource that no ACL is about (Kafka's allow.everyone.if.no.acl.found).
+DESCRIBE_SETTINGS. Super users may do everything, and the administrators of a tenant everything
+within it: these are the admin roles of Pulsar's tenants, which no list has. Where
+`allow_without_acl` is set, everyone may do everything with a resource that no ACL is about (Kafka's
+allow.everyone.if.no.acl.found).
 
 The broker's internal topics show every group and transactional id: to READ one needs a permission
 to DESCRIBE the cluster, too, as to list all groups does.
@@ -45,7 +45,7 @@ _BY_TENANT = {ResourceKind.TOPIC, ResourceKind.NAMESPACE}
 class AclAuthorizer:
     """Decides by a list, the super users and the administrators of tenants.
 
-    `tenant_admins` returns the names of a tenant's administrators; whoever changes them calls
+    `tenant_admins` returns the names of a tenant's administrators; the code that changes them calls
     `move`.
     """
 
@@ -94,8 +94,6 @@ class AclAuthorizer:
         if verdict is None and kind in _BY_TENANT:
             tenant = name.partition("/")[0]
             verdict = principal.name in self._tenant_admins(tenant)
-        if not verdict and operation is Operation.IDEMPOTENT_WRITE:
-            return self.allowed_on_any(principal, Operation.WRITE, ResourceKind.TOPIC, host)
         return bool(verdict)
 
     def _find(self, kind: ResourceKind, name: str) -> Iterator[Acl]:

@@ -97,7 +97,7 @@ class ScramExchange:
     def respond(self, message: bytes) -> bytes:
         """Return the server's answer to a message; raises AuthenticationFailed.
 
-        `is_done` says whether the client is authenticated with this answer.
+        `is_done` is whether the client is authenticated with this answer.
         """
         if len(message) > MESSAGE_BYTES_MAX:
             raise AuthenticationFailed("a SCRAM message is too long")

@@ -51,7 +51,7 @@ class TokenKey(msgspec.Struct, frozen=True):
 
 
 class TokenClaims(msgspec.Struct, frozen=True):
-    """What a valid token says: its principal, and its end in ms of the epoch (None: no end)."""
+    """A valid token: its principal, and its end in ms of the epoch (None: no end)."""
 
     principal: Principal
     expires_ms: int | None

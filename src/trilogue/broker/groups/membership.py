@@ -162,7 +162,7 @@ class Membership:
                 part[member_id] = row
             self._add_fact(group, {**part, **own})
         except LogError:
-            pass  # the next snapshot has it; the process may end before, as if nobody had joined
+            pass  # the next snapshot has it; the process may end before, as if no member had joined
 
     def _add_fact(self, group: str, changes: Mapping[str, bytes | None]) -> None:
         assert self._journal is not None

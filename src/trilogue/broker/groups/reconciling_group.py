@@ -110,7 +110,7 @@ class ReconcilingGroup(Generic[M]):
         """End an empty group."""
         assert self.is_empty, "a group with members was forgotten"
 
-    def release(self, error: BrokerError) -> None:  # noqa: ARG002 - nobody waits here
+    def release(self, error: BrokerError) -> None:  # noqa: ARG002 - no request waits here
         """End here as it is: another node goes on with its members, from the rows."""
         self.stop_computing()
         for member in list(self.members):

@@ -18,7 +18,11 @@ from trilogue.broker.quotas.topic_rates import PartitionRates, SubscriptionLimit
 from trilogue.broker.subscriptions.consumer import SubscriptionConsumer
 from trilogue.broker.subscriptions.key_shared import KeyAssigner, make_key_assigner
 from trilogue.broker.subscriptions.single_active_consumer import SingleActiveConsumer
-from trilogue.broker.subscriptions.subscription import SubscriptionType, check_join
+from trilogue.broker.subscriptions.subscription import (
+    SubscriptionType,
+    check_join,
+    remove_member,
+)
 
 
 class NonPersistentSubscription:
@@ -68,7 +72,7 @@ class NonPersistentSubscription:
 
     def remove(self, member: SubscriptionConsumer) -> None:
         """Remove a consumer."""
-        self.members.remove(member)
+        remove_member(self.members, member)
         if self._single_active is not None:
             self._single_active.remove(member)
         elif self._assigner is not None:

@@ -5,10 +5,10 @@ partition has the whole rate:
 
     publish       what all clients together append to the partition
     dispatch      what all subscriptions together are sent of it
-    subscription  what one subscription is sent of it
+    subscription  what one subscription is sent of it; one that is named may have a rate of its own
 
 Only a partition with a rate has `PartitionRates`; for all others the check is one look at None. The
-buckets are those of quotas: what is used is always taken, and whoever used it waits until the debt
+buckets are those of quotas: what is used is always taken, and its user waits until the debt
 is paid. A rate that changes ends its limiter, so that those who wait for it look again.
 
 A dispatch or subscription rate may be relative to the publish rate (`relativeToPublishRate`): then
@@ -17,7 +17,7 @@ it is allowed on top of what the partition was published in the last second.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -38,6 +38,9 @@ class Rate(msgspec.Struct, frozen=True):
     size: int = 0
     period_s: int = 1
     relative: bool = False  # to the publish rate: each limit is on top of it
+
+
+NONE_NAMED: Mapping[str, Rate] = {}
 
 
 class PublishMeter:
@@ -117,7 +120,7 @@ class RateLimiter:
 class PartitionRates:
     """The rates of one partition, of which there is one at least."""
 
-    __slots__ = ("dispatch", "publish", "published", "subscription")
+    __slots__ = ("dispatch", "named", "publish", "published", "subscription")
 
     def __init__(
         self,
@@ -125,8 +128,10 @@ class PartitionRates:
         dispatch: RateLimiter | None,
         subscription: Rate | None,
         published: PublishMeter | None = None,
+        named: Mapping[str, Rate] = NONE_NAMED,
     ) -> None:
         self.published = published
+        self.named = named  # the rates of subscriptions that have one of their own
         self.publish = publish
         self.dispatch = dispatch
         self.subscription = subscription  # of each: who serves it has the limiter
@@ -135,14 +140,20 @@ class PartitionRates:
 class SubscriptionLimiter:
     """What one subscription is sent of a partition: by its own rate, and by the partition's."""
 
-    __slots__ = ("_own",)
+    __slots__ = ("_name", "_own")
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "") -> None:
+        self._name = name  # "" for a reader that no policy can name
         self._own: RateLimiter | None = None
+
+    def _update(self, rates: PartitionRates) -> RateLimiter | None:
+        rate = rates.named.get(self._name, rates.subscription)
+        self._own = update_limiter(self._own, rate, rates.published)
+        return self._own
 
     def count(self, rates: PartitionRates, messages: int, size: int, now_s: float) -> float:
         """Count what was sent, and return for how many seconds nothing more should be sent."""
-        own = self._own = update_limiter(self._own, rates.subscription, rates.published)
+        own = self._update(rates)
         wait_s = 0.0 if own is None else own.count(messages, size, now_s)
         if rates.dispatch is not None:
             wait_s = max(wait_s, rates.dispatch.count(messages, size, now_s))
@@ -154,7 +165,7 @@ class SubscriptionLimiter:
 
     def room(self, rates: PartitionRates, now_s: float) -> tuple[int, int]:
         """Return how many messages and bytes may be sent at once; one at least."""
-        own = self._own = update_limiter(self._own, rates.subscription, rates.published)
+        own = self._update(rates)
         rooms = [each.room(now_s) for each in (own, rates.dispatch) if each is not None]
         messages = min((room[0] for room in rooms), default=ROOM_MAX)
         return messages, min((room[1] for room in rooms), default=ROOM_MAX)
@@ -177,9 +188,11 @@ def update_rates(
     dispatch: Rate | None,
     subscription: Rate | None,
     totals: Totals,
+    *,
+    named: Mapping[str, Rate] = NONE_NAMED,
 ) -> PartitionRates | None:
     """Return what a partition has of these rates; None without any."""
-    if publish is None and dispatch is None and subscription is None:
+    if publish is None and dispatch is None and subscription is None and not named:
         for limiter in (rates.publish, rates.dispatch) if rates is not None else ():
             if limiter is not None:
                 limiter.is_over = True
@@ -188,4 +201,4 @@ def update_rates(
     published = present.published
     publishing = update_limiter(present.publish, publish, published)
     dispatching = update_limiter(present.dispatch, dispatch, published)
-    return PartitionRates(publishing, dispatching, subscription, published)
+    return PartitionRates(publishing, dispatching, subscription, published, named)

@@ -28,6 +28,13 @@ _WITHOUT_DEFAULT = frozenset(
 )
 
 
+REPLICATION_THROTTLES = (
+    "leader.replication.throttled.rate",
+    "follower.replication.throttled.rate",
+    "replica.alter.log.dirs.io.max.bytes.per.second",
+)
+
+
 def _dynamic(
     key: str,
     kind: Kind,
@@ -141,6 +148,14 @@ BROKER: dict[str, Setting] = {
             "sasl.kerberos.min.time.before.relogin", Kind.LONG, "60000",
             "There is no Kerberos: a client logs in when it likes.", effect=Effect.NO_OP,
         ),
+        # kafka-reassign-partitions --throttle sets these, and --verify removes them
+        *(
+            _dynamic(
+                key, Kind.LONG, "9223372036854775807", "There are no followers to throttle.",
+                effect=Effect.NO_OP, minimum=0,
+            )
+            for key in REPLICATION_THROTTLES
+        ),
         _read_only("node.id", Kind.INT, "-1", "the number of this node, which its data has"),
         _read_only("broker.id", Kind.INT, "-1", "the number of this node, which its data has"),
         _read_only("trilogue.pid", Kind.LONG, "0", "the process of this node"),
@@ -176,6 +191,12 @@ BROKER: dict[str, Setting] = {
         ),
         _read_only(
             "connections.max.idle.ms", Kind.LONG, "600000", "how long a connection may be silent",
+        ),
+        _read_only(
+            "connections.max.reauth.ms", Kind.LONG, "0", "`kafka.sasl-session` sets it",
+        ),
+        _read_only(
+            "sasl.enabled.mechanisms", Kind.LIST, "GSSAPI", "`kafka.sasl-mechanisms` sets it",
         ),
         _read_only("fetch.max.bytes", Kind.INT, "57671680", "how much one answer to a fetch has"),
         _read_only(
@@ -252,12 +273,15 @@ BROKER: dict[str, Setting] = {
         ),
         _read_only(
             "offsets.topic.replication.factor", Kind.SHORT, "3",
-            "positions are durable in one copy",
+            "reported as 1: positions are durable in one copy",
         ),
         _read_only(
-            "transaction.state.log.replication.factor", Kind.SHORT, "3", "there is one copy",
+            "transaction.state.log.replication.factor", Kind.SHORT, "3",
+            "reported as 1: there is one copy",
         ),
-        _read_only("transaction.state.log.min.isr", Kind.INT, "2", "there is one copy"),
+        _read_only(
+            "transaction.state.log.min.isr", Kind.INT, "2", "reported as 1: there is one copy",
+        ),
         _read_only(
             "transaction.max.timeout.ms", Kind.INT, "900000", "the longest that one may take"
         ),

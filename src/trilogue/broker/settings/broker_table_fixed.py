@@ -163,13 +163,11 @@ boolean remote.log.storage.system.enable false
         "security is configured by settings of the node",
         """
 int connection.failed.authentication.delay.ms 100
-long connections.max.reauth.ms 0
 password delegation.token.master.key
 password delegation.token.secret.key
 class principal.builder.class \
 org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder
 class sasl.client.callback.handler.class
-list sasl.enabled.mechanisms GSSAPI
 password sasl.jaas.config
 string sasl.kerberos.kinit.cmd /usr/bin/kinit
 list sasl.kerberos.principal.to.local.rules DEFAULT

@@ -30,6 +30,8 @@ ENTRY_SIZE_MAX = 16 << 20  # the journal takes no larger entry
 CREATE_TIME = "CreateTime"
 LOG_APPEND_TIME = "LogAppendTime"
 
+MIN_IN_SYNC = "min.insync.replicas"
+
 FLUSH_COMMIT = "commit"
 FLUSH_INTERVAL = "interval"
 FLUSH_CHOICES = (FLUSH_COMMIT, FLUSH_INTERVAL)
@@ -226,9 +228,10 @@ TABLE: dict[str, Setting] = {
         _no_op("remote.log.copy.disable", Kind.BOOLEAN, "false", _NO_TIER),
         _no_op("remote.log.delete.on.disable", Kind.BOOLEAN, "false", _NO_TIER),
         _fixed("remote.storage.enable", Kind.BOOLEAN, "false", _TIERS),
-        _fixed(
-            "min.insync.replicas", Kind.INT, "1", "there is one durable copy",
-            "min.insync.replicas",
+        _no_op(
+            MIN_IN_SYNC, Kind.INT, "1",
+            "all replicas that are listed are in sync; more than there are nodes is refused",
+            "min.insync.replicas", minimum=1,
         ),
     )
 }  # fmt: skip

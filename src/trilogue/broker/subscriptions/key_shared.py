@@ -15,16 +15,19 @@ as hash mod 65,536, where 0 counts as 1.
 
 from __future__ import annotations
 
+import sys
 from array import array
 from bisect import bisect_left, bisect_right, insort
+from hashlib import shake_128
+from heapq import heappop, heappush
 from typing import Final, Protocol
 
 from trilogue.broker.errors import KeyRangesTaken
 from trilogue.broker.subscriptions.consumer import SubscriptionConsumer
-from trilogue.broker.subscriptions.murmur import key_hash
 
 SLOTS: Final = 65_536
 POINTS: Final = 100  # of one member on the ring
+FULL_MEMBERS: Final = 1_000  # with more than these, those that come have fewer points
 RANGES_MAX: Final = 1_024  # that one consumer may request
 
 
@@ -49,16 +52,18 @@ class ConsistentHash:
         self._points: dict[int, list[int]] = {}  # slot -> who has points there: `joined`, in order
         self._members: dict[int, SubscriptionConsumer] = {}
         self._own: dict[int, tuple[int, array[int]]] = {}  # which of its name one is, its slots
-        self._twins: dict[str, set[int]] = {}  # the numbers of those of a name
+        self._twins: dict[str, int] = {}  # how many have a name
+        self._free: dict[str, list[int]] = {}  # heap: numbers below it that no twin has now
 
     def add(self, member: SubscriptionConsumer) -> None:
         """Put its points on the ring: by its name, so that a name finds its keys again."""
-        twins = self._twins.setdefault(member.name, set())
-        number = len(twins)
-        if number in twins:  # one of them went
-            number = next(each for each in range(number) if each not in twins)
-        twins.add(number)
-        slots = _slots_of(member.name, number)
+        number = self._twins.get(member.name, 0)
+        self._twins[member.name] = number + 1
+        free = self._free.get(member.name)
+        if free:  # one of them went
+            number = heappop(free)
+        points_of_it = max(1, POINTS * FULL_MEMBERS // max(len(self._members), FULL_MEMBERS))
+        slots = _slots_of(member.name, number, points_of_it)
         self._own[member.joined] = number, slots
         self._members[member.joined] = member
         for slot in slots:
@@ -72,11 +77,13 @@ class ConsistentHash:
     def remove(self, member: SubscriptionConsumer) -> None:
         """Take its points away."""
         del self._members[member.joined]
-        twins = self._twins[member.name]
         number, slots = self._own.pop(member.joined)
-        twins.remove(number)
-        if not twins:
+        self._twins[member.name] -= 1
+        if self._twins[member.name]:
+            heappush(self._free.setdefault(member.name, []), number)
+        else:
             del self._twins[member.name]
+            self._free.pop(member.name, None)
         for slot in slots:
             points = self._points[slot]
             points.remove(member.joined)
@@ -93,10 +100,15 @@ class ConsistentHash:
         return self._members[self._points[slots[at if at < len(slots) else 0]][0]]
 
 
-def _slots_of(name: str, number: int) -> array[int]:
-    """Return the slots of the points of a name's so many-th twin."""
-    texts = (f"{name}/{number}/{point}" for point in range(POINTS))
-    return array("H", sorted({key_hash(text.encode()) % SLOTS for text in texts}))
+def _slots_of(name: str, number: int, count: int) -> array[int]:
+    """Return the slots of the first `count` points of a name's so many-th twin.
+
+    No client sees them, so one digest has all of them: a hash for each point took 2 ms a consumer.
+    """
+    points = array("H", shake_128(f"{name}/{number}".encode()).digest(2 * count))
+    if sys.byteorder == "big":
+        points.byteswap()  # the nodes of a cluster agree
+    return array("H", sorted(set(points)))
 
 
 class AutoSplit:
@@ -107,11 +119,13 @@ class AutoSplit:
         self._members: list[SubscriptionConsumer] = []
 
     def add(self, member: SubscriptionConsumer) -> None:
-        """Take the right half of the largest range, the leftmost of those that are largest."""
+        """Take the right half of the largest range, the leftmost one; raises KeyRangesTaken."""
         if not self._starts:
             self._starts.append(0)
             self._members.append(member)
             return
+        if len(self._starts) == SLOTS:
+            raise KeyRangesTaken(f"each of the {SLOTS} slots of keys has a consumer")
         ends = [*self._starts[1:], SLOTS]
         sizes = [end - start for start, end in zip(self._starts, ends, strict=True)]
         largest = max(range(len(sizes)), key=sizes.__getitem__)
@@ -153,24 +167,29 @@ class StickyRanges:
             if start <= before:
                 raise KeyRangesTaken(f"the ranges up to {before} and from {start} on overlap")
             before = end
-            at = bisect_right(self._ranges, end, key=lambda each: each[0]) - 1
+            at = bisect_right(self._ranges, end, key=_start_of) - 1
             if at >= 0 and self._ranges[at][1] >= start:  # the last one that begins before `end`
                 first, last, _ = self._ranges[at]
                 raise KeyRangesTaken(f"{first} to {last} is taken: no room for {start}-{end}")
-        self._ranges += [(start, end, member) for start, end in wanted]
-        self._ranges.sort(key=lambda each: each[0])
+        for start, end in wanted:
+            insort(self._ranges, (start, end, member), key=_start_of)
 
     def remove(self, member: SubscriptionConsumer) -> None:
         """Remove its ranges; their slots belong to no consumer then."""
-        self._ranges = [each for each in self._ranges if each[2] is not member]
+        for start, _ in member.ranges or ():
+            del self._ranges[bisect_left(self._ranges, start, key=_start_of)]
 
     def member_of(self, hashed: int) -> SubscriptionConsumer | None:
         """Find whose range the slot of the hash is in, if anybody's."""
         slot = hashed % SLOTS or 1
-        at = bisect_right(self._ranges, slot, key=lambda each: each[0]) - 1
+        at = bisect_right(self._ranges, slot, key=_start_of) - 1
         if at < 0 or slot > self._ranges[at][1]:
             return None
         return self._ranges[at][2]
+
+
+def _start_of(taken: tuple[int, int, SubscriptionConsumer]) -> int:
+    return taken[0]
 
 
 def make_key_assigner(first: SubscriptionConsumer, *, hashing: bool) -> KeyAssigner:

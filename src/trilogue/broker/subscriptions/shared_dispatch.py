@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, insort
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -60,7 +60,8 @@ class SharedDispatch:
         self._assigner = assigner
         self._members: dict[int, SubscriptionConsumer] = {}  # by `joined`
         self._ready: set[int] = set()  # of them, those in a queue of `_turns`
-        self._turns: dict[int, deque[SubscriptionConsumer]] = {}  # who is ready, by priority
+        # Who is ready, in turn: by priority, then by `joined`.
+        self._turns: dict[int, OrderedDict[int, SubscriptionConsumer]] = {}
         self._streak = 0
         self._order: list[int] = []  # the base offsets of `_again`, sorted
         self._again: dict[int, PendingAck] = {}
@@ -109,23 +110,23 @@ class SharedDispatch:
             self._ready.add(member.joined)
             self._stuck = 0
             if turns is None:
-                self._turns[member.priority] = deque((member,))
+                self._turns[member.priority] = OrderedDict({member.joined: member})
                 self._turns = dict(sorted(self._turns.items()))
             else:
-                turns.append(member)
+                turns[member.joined] = member
         elif member.joined in self._ready:
             assert turns is not None, "a consumer that is ready is in a queue"
             self._ready.discard(member.joined)
-            if turns[0] is member:
+            if next(iter(turns)) == member.joined:
                 self._streak = 0
-            turns.remove(member)
+            del turns[member.joined]
             if not turns:
                 del self._turns[member.priority]
 
     def begin_turn(self) -> None:
         """Begin a round of dispatch with the consumer after the one that was served last."""
         if self._streak and self._turns:
-            next(iter(self._turns.values())).rotate(-1)
+            _end_turn(next(iter(self._turns.values())))
             self._streak = 0
 
     # -- what to read
@@ -304,11 +305,11 @@ class SharedDispatch:
     # -- inside
 
     def _member_for(self, key: int) -> SubscriptionConsumer | None:
-        """Who may have an entry of this key now."""
+        """Return the consumer that may have an entry of this key now."""
         if self._assigner is None:
             holder = self._holders.get(key) if key != KEYLESS else None
             if holder is None:
-                return next(iter(self._turns.values()))[0] if self._turns else None
+                return _first(self._turns) if self._turns else None
             holding = self._members.get(holder[0])
             return holding if holding is not None and holding.ready else None
         member = self._assigner.member_of(key)
@@ -348,7 +349,7 @@ class SharedDispatch:
         elif self._assigner is None:
             self._streak += left
             if self._streak >= TURN_MESSAGES:
-                self._turns[member.priority].rotate(-1)
+                _end_turn(self._turns[member.priority])
                 self._streak = 0
         if limits.unacked and self.unacked >= limits.unacked:
             self.blocked = True
@@ -469,3 +470,13 @@ class SharedDispatch:
     def _check_blocked(self) -> None:
         if self.blocked and self.unacked <= self.limits.unacked // 2:
             self.blocked = False
+
+
+def _first(turns: dict[int, OrderedDict[int, SubscriptionConsumer]]) -> SubscriptionConsumer:
+    """Return the consumer whose turn it is, of those with the lowest priority."""
+    return next(iter(next(iter(turns.values())).values()))
+
+
+def _end_turn(turns: OrderedDict[int, SubscriptionConsumer]) -> None:
+    """Let the next consumer be first."""
+    turns.move_to_end(next(iter(turns)))

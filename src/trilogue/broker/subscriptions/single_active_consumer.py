@@ -72,7 +72,7 @@ def _rank(member: SubscriptionConsumer) -> tuple[int, str, int]:
 
 
 class SingleActiveConsumer:
-    """Who reads an exclusive or failover subscription, and how far it has come."""
+    """The active consumer of an exclusive or failover subscription, and its position."""
 
     def __init__(self, acked: AckedOffsets, partition_index: int) -> None:
         self.position = acked.mark

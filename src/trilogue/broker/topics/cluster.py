@@ -38,7 +38,7 @@ from trilogue.broker.settings.topic_settings import (
     check_settings,
     resolve_settings,
 )
-from trilogue.broker.topics.creation import check_assignment, check_nodes
+from trilogue.broker.topics.creation import check_assignment, check_in_sync, check_nodes
 from trilogue.broker.topics.ownership import Ownership
 from trilogue.broker.topics.partition import Partition
 from trilogue.broker.topics.placement import (
@@ -289,7 +289,9 @@ class Cluster:
             partition_count = 1
         self._check_count(partition_count)
         self._check_namespace_room(name, partition_count)
-        return NewTopic(name, partition_count, check_settings(settings or {}), partitioned)
+        checked = check_settings(settings or {})
+        check_in_sync(checked, {}, self.ownership.copies_max)
+        return NewTopic(name, partition_count, checked, partitioned)
 
     def _check_namespace_room(self, name: TopicName, more: int) -> None:
         """Refuse more partitions than the policy of the namespace allows: PolicyViolation."""
@@ -370,6 +372,7 @@ class Cluster:
             raise UnknownTopic("the topic is being deleted")
         if name in self._altering:
             raise InvalidRequest("the topic is being changed")
+        check_in_sync(settings, topic.row.settings, self.ownership.copies_max)
         row = replace(topic.row, settings=settings, epoch=topic.row.epoch + 1)
         change = MetadataChange(
             lambda: [PutTopic(row)],

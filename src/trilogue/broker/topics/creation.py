@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from trilogue.broker.errors import InvalidAssignment
+from trilogue.broker.errors import InvalidAssignment, InvalidSetting
+from trilogue.broker.settings.topic_table import MIN_IN_SYNC
 
 if TYPE_CHECKING:
     from trilogue.broker.cursors.position import Cursor
@@ -30,6 +31,16 @@ def check_nodes(assignments: Iterable[Sequence[int]], node_id: int) -> None:
     for nodes in assignments:
         if list(nodes) != [node_id]:
             raise InvalidAssignment(f"node {node_id} is the only one")
+
+
+def check_in_sync(settings: Mapping[str, str], before: Mapping[str, str], most: int) -> None:
+    """Raise InvalidSetting for more replicas in sync than there can be.
+
+    A value that the topic has already stays, though there may be fewer nodes now.
+    """
+    wanted = settings.get(MIN_IN_SYNC)
+    if wanted is not None and wanted != before.get(MIN_IN_SYNC) and int(wanted) > most:
+        raise InvalidSetting(f"{MIN_IN_SYNC}={wanted}: up to {most} replicas are in sync here")
 
 
 def subscribe_new_partitions(

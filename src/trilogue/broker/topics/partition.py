@@ -181,6 +181,7 @@ class Partition:
             policies.dispatch_rate,
             policies.subscription_dispatch_rate,
             self._published_totals,
+            named=policies.named_dispatch_rates,
         )
         self._update_plain_size()
 

@@ -80,6 +80,13 @@ class BacklogQuota(msgspec.Struct, frozen=True):
     overflow: BacklogQuotaPolicy
 
 
+class InactiveTopicPolicy(msgspec.Struct, frozen=True):
+    """When a topic without clients is deleted: after this time, and with which subscriptions."""
+
+    after_s: int
+    with_subscriptions: bool = False  # that have no backlog; else with none at all
+
+
 class AutoCreation(msgspec.Struct, frozen=True):
     """Whether requests create topics, and with how many partitions (0: unnumbered)."""
 
@@ -114,9 +121,11 @@ class Policies(msgspec.Struct, frozen=True):
     publish_rate: Rate | None = None  # of each partition, as the next two
     dispatch_rate: Rate | None = None  # of all subscriptions together
     subscription_dispatch_rate: Rate | None = None
+    named_dispatch_rates: Mapping[str, Rate] = msgspec.field(default_factory=dict)
     subscribe_rate: Rate | None = None  # of one consumer, by its address and name
     max_topics: int = 0  # partitions in the namespace; 0: no limit
     subscription_expiry_min: int = 0  # 0: subscriptions without consumers stay
+    inactive_topics: InactiveTopicPolicy | None = None  # None: topics stay
     compaction_threshold: int = 0  # bytes since the last compaction; 0: only on request
 
 
@@ -197,11 +206,27 @@ class DispatchRateValue(msgspec.Struct, rename="camel"):
     rate_period_in_second: Annotated[int, msgspec.Meta(ge=0, le=86_400)] = 1
 
 
+NamedDispatchRates = Annotated[
+    dict[Annotated[str, msgspec.Meta(max_length=1_000)], DispatchRateValue],
+    msgspec.Meta(max_length=1_000),
+]
+
+
 class SubscribeRateValue(msgspec.Struct, rename="camel"):
     """How often one consumer may subscribe in a period; -1 and 0: no limit."""
 
     subscribe_throttling_rate_per_consumer: Messages = -1
     rate_period_in_second: Annotated[int, msgspec.Meta(ge=0, le=86_400)] = 30
+
+
+class InactiveTopicValue(msgspec.Struct, rename="camel"):
+    """Whether and when inactive topics are deleted."""
+
+    inactive_topic_delete_mode: Literal[
+        "delete_when_no_subscriptions", "delete_when_subscriptions_caught_up"
+    ] = "delete_when_no_subscriptions"
+    max_inactive_duration_seconds: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)] = 60
+    delete_while_inactive: bool = False
 
 
 class BookieAffinityValue(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -311,11 +336,27 @@ def _dispatch_rate(field_name: str) -> Callable[[DispatchRateValue], dict[str, o
     return meaning
 
 
+def _named_dispatch_rates(values: Mapping[str, DispatchRateValue]) -> dict[str, object]:
+    """Return the rates of subscriptions by name; one without a limit has none, as in Pulsar."""
+    rates = {name: _dispatch_rate(name)(value).get(name, Rate()) for name, value in values.items()}
+    return {"named_dispatch_rates": rates}
+
+
 def _subscribe_rate(value: SubscribeRateValue) -> dict[str, object]:
     times = value.subscribe_throttling_rate_per_consumer
     if times <= 0:
         return {}
     return {"subscribe_rate": Rate(times, 0, max(1, value.rate_period_in_second))}
+
+
+def _inactive_topics(value: InactiveTopicValue) -> dict[str, object]:
+    if not value.delete_while_inactive:
+        return {"inactive_topics": None}
+    mode = value.inactive_topic_delete_mode
+    policy = InactiveTopicPolicy(
+        value.max_inactive_duration_seconds, mode == "delete_when_subscriptions_caught_up"
+    )
+    return {"inactive_topics": policy}
 
 
 def _no_fields(_value: object) -> dict[str, object]:
@@ -464,6 +505,8 @@ POLICIES: dict[str, Policy] = {
         _row("subscriptionDispatchRate", DispatchRateValue,
              _dispatch_rate("subscription_dispatch_rate"),
              "test_each_subscription_has_its_own_dispatch_rate"),
+        _row("namedDispatchRates", NamedDispatchRates, _named_dispatch_rates,
+             "test_a_subscription_that_is_named_has_its_own_dispatch_rate", TOPIC_ONLY),
         _row("subscribeRate", SubscribeRateValue, _subscribe_rate,
              "test_a_consumer_subscribes_no_more_often_than_the_subscribe_rate"),
         Policy("maxTopicsPerNamespace", Count, "max_topics", NAMESPACE_ONLY,
@@ -472,6 +515,8 @@ POLICIES: dict[str, Policy] = {
         Policy("subscriptionExpirationTime", Count, "subscription_expiry_min", NAMESPACE_ONLY,
                test="test_subscriptions_without_consumers_expire",
                invalid="Invalid value for subscription expiration time"),
+        _row("inactiveTopicPolicies", InactiveTopicValue, _inactive_topics,
+             "test_an_inactive_topic_is_deleted_after_its_time"),
         _row("compactionThreshold", Size, "compaction_threshold",
              "test_a_topic_is_compacted_above_the_threshold"),
         _without_effect("replicatorDispatchRate", DispatchRateValue, _GEO),
@@ -482,6 +527,7 @@ POLICIES: dict[str, Policy] = {
         _without_effect("dispatcherPauseOnAckStatePersistent", bool, "acks are durable before "
                         "they are answered"),
         _without_effect("replicationClusters", list[str], _GEO, TOPIC_ONLY),
+        _without_effect("allowedClusters", list[str], _GEO, NAMESPACE_ONLY),
         _refused("replication", _GEO),
         _refused("replicatedSubscription", _GEO),
         msgspec.structs.replace(
@@ -492,7 +538,6 @@ POLICIES: dict[str, Policy] = {
         _without_effect("offloadThresholdInSeconds", Threshold, _TIERS, NAMESPACE_ONLY,
                         "Invalid value for offloadThresholdInSecond"),
         _without_effect("offloadDeletionLagMs", Size, _TIERS, NAMESPACE_ONLY),
-        _refused("inactiveTopicPolicies", "inactive topics are not deleted"),
         _refused("antiAffinity", "there is one node"),
         _refused("entryFilters", "no foreign code runs here"),
         _refused("migrated", _GEO),

@@ -13,7 +13,7 @@ from trilogue.broker.topics.policies import DEFAULT_POLICIES
 
 
 class RemotePartition(Partition):
-    """Has no log: who asks for it gets NotOwner, which each protocol has an answer for."""
+    """Has no log: a use of it raises NotOwner, which each protocol has an answer for."""
 
     __slots__ = ("_id", "_ownership")
 

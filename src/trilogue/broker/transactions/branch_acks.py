@@ -36,7 +36,7 @@ _KEY: Final = Struct(">cQqH")
 
 
 class AckKey(NamedTuple):
-    """Whose acks: of a subscription, in the transaction of an id."""
+    """The acks of one subscription in the transaction of one id."""
 
     subscription: SubscriptionId
     transactional_id: str

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from trilogue.broker.cursors.cursor_facts import NOTHING_BELOW
@@ -27,9 +28,11 @@ from trilogue.broker.errors import (
     InvalidRequest,
     InvalidTransactionState,
     InvalidTransactionTimeout,
+    NotCoordinator,
     ProducerFenced,
     StorageFailed,
     TooManyTransactions,
+    TransactionAborted,
     UnknownProducerMapping,
 )
 from trilogue.broker.facts import (
@@ -102,12 +105,13 @@ class TransactionCoordinator:
         self._now_ms = now_ms
         self._branches = branches
         self._participant = participant
+        self._holds_id: Callable[[str], bool] | None = None
+        self._held: list[tuple[str, Promise[ProducerIdentity]]] = []  # ends that wait
 
     def attach(self, journal: FactJournal) -> None:
         """Begin to serve, and finish what was decided before the process ended.
 
-        A transaction that has positions or acks which are of another node since is aborted: that
-        node cannot know that they are pending.
+        A transaction that a move of slots has divided is aborted (`abort_divided`).
         """
         self.table.attach(journal)
         self.resume(self.table)
@@ -118,8 +122,43 @@ class TransactionCoordinator:
             if transaction.state.is_ending:
                 transaction.ending = Promise()
                 self.completion.write_outcome(transaction, find_marker(transaction.row))
-            elif transaction.state is ONGOING and self._branches.have_left(transaction.contained):
-                self._abort(transaction)
+            else:
+                self.abort_divided(transaction)
+
+    def abort_divided(self, transaction: Transaction) -> None:
+        """Abort an open transaction that has positions or acks which are of another node since.
+
+        That node cannot know that they are pending. The producer keeps its id: its requests are
+        refused with TransactionAborted, until it has aborted the transaction, too.
+        """
+        if transaction.state is not ONGOING or transaction.ending is not None:
+            return
+        if self._branches.have_left(transaction.contained):
+            row = transaction.row
+            log.info("transaction.divided", extra={"transactional_id": row.transactional_id})
+            transaction.aborted_identity = (row.producer_id, row.epoch)
+            self._abort(transaction)
+
+    @contextmanager
+    def holding_ends(self, has_id: Callable[[str], bool]) -> Iterator[None]:
+        """Begin no end of a transaction of some ids meanwhile, so that none is ending soon.
+
+        A client that requests one waits, and repeats it at the next coordinator if ids have left:
+        the promise gets NotCoordinator, or ConcurrentTransactions where they have not.
+        """
+        self._holds_id = has_id
+        try:
+            yield
+        finally:
+            self._holds_id = None
+            held, self._held = self._held, []
+            for name, promise in held:
+                here = self.coordinates(name)
+                kind = ConcurrentTransactions if here else NotCoordinator
+                promise.set_error(kind(f"{name} was about to get another coordinator"))
+
+    def _is_held(self, transactional_id: str) -> bool:
+        return self._holds_id is not None and self._holds_id(transactional_id)
 
     # -- queries
 
@@ -147,10 +186,10 @@ class TransactionCoordinator:
         known: ProducerIdentity | None = None,
         creator: str = "",
     ) -> Promise[ProducerIdentity]:
-        """Return the identity for a producer of this id; whoever had the id is fenced.
+        """Return the identity for a producer of this id; its former producer is fenced.
 
         An ongoing transaction is aborted first. `known` is the identity that the producer has: it
-        keeps the id only if nobody took it meanwhile (KIP-360). `creator` is the principal, if it
+        keeps the id only if no other took it meanwhile (KIP-360). `creator` is the principal, if it
         has a name. Raises InvalidRequest, NotCoordinator, InvalidTransactionTimeout,
         ConcurrentTransactions, ProducerFenced, TooManyTransactions.
         """
@@ -327,18 +366,19 @@ class TransactionCoordinator:
 
         With `bumps` (transaction version 2) that has the next epoch. A repeated request gets the
         same answer. Raises UnknownProducerMapping, ProducerFenced, InvalidTransactionState,
-        ConcurrentTransactions.
+        ConcurrentTransactions, TransactionAborted.
         """
         transaction = self._find(transactional_id, identity, ending=True)
         row = transaction.row
         current = identity == (row.producer_id, row.epoch)
-        if not current and not (bumps and identity in row.last_identities):
+        was_aborted = _is_aborted(transaction, identity)
+        if not current and not was_aborted and not (bumps and identity in row.last_identities):
             raise ProducerFenced("the producer has another epoch by now")
         if row.state.is_ending or transaction.ending is not None:
             raise ConcurrentTransactions("the transaction is being ended")
         if row.state is ONGOING:
             if not current:
-                raise ProducerFenced("the transaction of that epoch has ended")
+                raise _former_identity_error(transaction, identity)
             kept = row._replace(former_producer_id=NO_PRODUCER, former_epoch=NO_EPOCH)
             following = self._following(row) if bumps else kept
             marker_epoch = row.epoch + 1 if bumps else row.epoch
@@ -351,7 +391,7 @@ class TransactionCoordinator:
                 transaction, following._replace(state=COMPLETE[False], started_ms=-1)
             )
         if not current:
-            raise ProducerFenced("the transaction of that epoch has ended otherwise")
+            raise _former_identity_error(transaction, identity)
         raise InvalidTransactionState(f"the transaction is {row.state.name.lower()}")
 
     # -- several in one decision: batch_commits.py
@@ -368,7 +408,12 @@ class TransactionCoordinator:
         return transaction
 
     def prepare_commit(self, row: TransactionRow) -> TransactionRow:
-        """Return the row of an open transaction with the decision to commit; nothing changes."""
+        """Return the row of an open transaction with the decision to commit; nothing changes.
+
+        Raises ConcurrentTransactions while ends are held.
+        """
+        if self._is_held(row.transactional_id):
+            raise ConcurrentTransactions("the transactions of this id are held")
         kept = row._replace(former_producer_id=NO_PRODUCER, former_epoch=NO_EPOCH)
         return kept._replace(state=PREPARED[True], changed_ms=self._now_ms())
 
@@ -408,6 +453,8 @@ class TransactionCoordinator:
             if row.state is not ONGOING or row.started_ms + row.timeout_ms > now_ms:
                 continue
             if transaction.ending is not None or not self.coordinates(row.transactional_id):
+                continue
+            if self._is_held(row.transactional_id):
                 continue
             parts += 1 + transaction.contained.part_count
             log.info("transaction.timed_out", extra={"transactional_id": row.transactional_id})
@@ -503,7 +550,7 @@ class TransactionCoordinator:
     def _check(self, transactional_id: str, identity: ProducerIdentity) -> Transaction:
         transaction = self._find(transactional_id, identity)
         if identity.epoch != transaction.row.epoch:
-            raise ProducerFenced("the producer has another epoch by now")
+            raise _former_identity_error(transaction, identity)
         transaction.check_settled()
         return transaction
 
@@ -547,6 +594,10 @@ class TransactionCoordinator:
     ) -> Promise[ProducerIdentity]:
         """Decide the outcome, write everything that follows; `following` has the next identity."""
         row = transaction.row
+        if self._is_held(row.transactional_id):
+            held: Promise[ProducerIdentity] = Promise()
+            self._held.append((row.transactional_id, held))
+            return held
         prepared = following._replace(
             state=PREPARED[commit], started_ms=row.started_ms, changed_ms=self._now_ms()
         )
@@ -575,3 +626,16 @@ class TransactionCoordinator:
 
         self.table.on_commit(committed)
         return promise
+
+
+def _is_aborted(transaction: Transaction, identity: ProducerIdentity) -> bool:
+    """Whether the broker has aborted the last transaction of an identity that it had to."""
+    is_last = identity in transaction.row.last_identities
+    return is_last and identity == transaction.aborted_identity
+
+
+def _former_identity_error(transaction: Transaction, identity: ProducerIdentity) -> ProducerFenced:
+    """Return why a request with an identity that is not the present one is refused."""
+    if _is_aborted(transaction, identity):
+        return TransactionAborted("the transaction was aborted, since its slots have moved")
+    return ProducerFenced("the producer has another epoch by now")

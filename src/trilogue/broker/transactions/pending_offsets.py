@@ -42,7 +42,7 @@ _PRODUCER: Final = Struct(">q")
 
 
 class PendingKey(NamedTuple):
-    """Whose offsets: of a group, by the transaction that a producer has open."""
+    """The offsets of one group in the transaction that a producer has open."""
 
     group: str
     producer_id: int

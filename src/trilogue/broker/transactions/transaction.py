@@ -191,6 +191,7 @@ class Transaction:
     """The state of one transactional id."""
 
     __slots__ = (
+        "aborted_identity",
         "changes",
         "contained",
         "durable",
@@ -204,6 +205,7 @@ class Transaction:
         self.row = row
         self.contained = Contained()
         self.changes = 0  # made so far
+        self.aborted_identity: tuple[int, int] | None = None  # whose transaction a move has divided
         self.ending: Promise[None] | None = None  # settled when the outcome is durable
         self.durable: TransactionRow | None = None
         self.durable_contained = self.contained

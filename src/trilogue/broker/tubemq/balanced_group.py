@@ -145,7 +145,7 @@ class BalancedGroup:
         return BalanceCounts(*(self.happened[each] for each in BalanceCounts._fields))
 
     def owner(self, part: TubePartition) -> str | None:
-        """Who has a partition, as far as is known."""
+        """Return the member that has a partition, if one is known."""
         return self._owner.get(part)
 
     @property
@@ -334,7 +334,7 @@ class BalancedGroup:
         return True
 
     def _preferences(self) -> Mapping[TubePartition, Collection[str]]:
-        """Who brought the position at which a partition begins is the best to have it."""
+        """Return the best members by partition: those with the position at which it begins."""
         return {
             part: {each.member_id for each in self if each.terms.offsets.get(part) == offset}
             for part, offset in self.starts.items()

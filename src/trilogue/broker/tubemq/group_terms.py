@@ -17,7 +17,7 @@ from trilogue.broker.tubemq.even_assignment import TubePartition
 
 
 class BalanceMode(Enum):
-    """Who shares out the partitions."""
+    """Which side assigns the partitions."""
 
     SERVER = "server"
     BOUND = "bound"  # the server, once all have come, from positions that they bring

@@ -1,4 +1,4 @@
-"""Who reads a partition for a TubeMQ group, and how far: registrations and positions.
+"""Registrations: the consumer of a TubeMQ group on a partition, and its position.
 
 A partition has one registration per group, kept alive by each request, and unregistered or
 is removed after a session's time without requests. Its position has two parts:
@@ -74,7 +74,10 @@ class TubeConsumer:
 
 
 class Registration(msgspec.Struct, eq=False):
-    """One registration. Offsets are of its partition; `registered_ms` and `seen_ms` by a clock."""
+    """One registration. Offsets are of its partition; `registered_ms` and `seen_ms` by a clock.
+
+    `broker_id` is the node's when it was made. With another one the client names it no more.
+    """
 
     partition: Partition
     consumer: TubeConsumer
@@ -82,6 +85,7 @@ class Registration(msgspec.Struct, eq=False):
     committed: int
     registered_ms: int
     seen_ms: int
+    broker_id: int = 0
     temporary: int = 0
     is_gone: bool = False
     text_size: int = 0  # characters of its names and filters
@@ -95,12 +99,12 @@ class Registration(msgspec.Struct, eq=False):
 
     @property
     def group(self) -> str:
-        """For whom it reads."""
+        """The group that it reads for."""
         return self.consumer.group
 
     @property
     def client_id(self) -> str:
-        """Who reads."""
+        """The client that reads."""
         return self.consumer.client_id
 
     @property
@@ -156,16 +160,19 @@ class Registrations:
         """All of them."""
         return list(self._readers.values())
 
-    def occupant(self, partition_id: int, group: str, client_id: str, now_ms: int) -> str:
-        """The client in whose way of registering this one stands, or nothing.
+    def occupant(
+        self, partition_id: int, group: str, client_id: str, now_ms: int, *, broker_id: int = 0
+    ) -> str:
+        """Return the client that keeps this one from registering, or "".
 
-        One whose session is over, or who left the group, stands in nobody's way: it is let go of
-        here.
+        A consumer whose session is over, that left the group, or that registered when this broker
+        had another id keeps no other one out: its registration is removed.
         """
         reader = self._readers.get((partition_id, group))
         if reader is None or reader.client_id == client_id:
             return ""
-        if reader.consumer.has_left or now_ms - reader.seen_ms > self.session_ms:
+        is_over = reader.consumer.has_left or now_ms - reader.seen_ms > self.session_ms
+        if is_over or reader.broker_id != broker_id:
             self._remove(reader)
             return ""
         return reader.client_id
@@ -181,6 +188,7 @@ class Registrations:
         offset: int = NO_OFFSET,
         start_from: StartFrom = StartFrom.FIRST_MESSAGE,
         principal: Principal = ANONYMOUS,
+        broker_id: int = 0,
     ) -> tuple[Registration, Promise[None] | None]:
         """Let a client read for a group, from the group's position or from `offset`.
 
@@ -215,6 +223,7 @@ class Registrations:
         reader = Registration(partition, consumer, frozenset(filters), start, now_ms, now_ms)
         reader.meter.filtered = bool(reader.filters)
         reader.text_size = text_size
+        reader.broker_id = broker_id
         self._text_size += text_size
         self._readers[key] = consumer.readers[key[0]] = reader
         return reader, promise

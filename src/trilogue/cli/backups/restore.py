@@ -61,6 +61,8 @@ def restore(
 
     try:
         place = open_target(source, store_options(source, endpoint, region, credentials_file))
+        if place.folder is not None and not place.folder.is_dir():
+            raise BackupError(f"there is no folder {place.folder}")
         records = place.records()
         if listed:
             _list(records, as_json=as_json)

@@ -73,7 +73,7 @@ class PlainExchange:
 
 
 class BearerExchange:
-    """A token that somebody else issued."""
+    """A token that another server issued."""
 
     def __init__(self, token: str) -> None:
         self.is_done = False
@@ -84,7 +84,7 @@ class BearerExchange:
         return f"n,,\x01auth=Bearer {self._token}\x01\x01".encode()
 
     def answer(self, token: bytes) -> bytes:
-        """End where the server accepted; otherwise have it say why."""
+        """End where the server accepted; otherwise have it send the reason."""
         if token:
             return GIVE_UP
         self.is_done = True

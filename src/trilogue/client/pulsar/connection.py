@@ -8,6 +8,7 @@ protocol version is sent.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
@@ -228,7 +229,8 @@ class PulsarConnection:
             return
         self._has_received = False
         if self.supports(BaseCommand.PING):
-            self.send(BaseCommand(type=BaseCommand.PING, ping=CommandPing()))
+            with contextlib.suppress(ConnectionLost):  # it closes; the next probe ends what is left
+                self.send(BaseCommand(type=BaseCommand.PING, ping=CommandPing()))
         else:
             self._has_received = True
         loop = asyncio.get_running_loop()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+from collections.abc import Callable
 from typing import Any, Final, Protocol
 from urllib.parse import urljoin, urlsplit
 
@@ -23,6 +24,7 @@ from trilogue.client.pulsar.errors import PulsarError, TimedOut
 from trilogue.client.pulsar.options import ClientOptions
 from trilogue.client.pulsar.pool import BrokerPool, addresses
 from trilogue.client.pulsar.topic_names import http_path
+from trilogue.client.retry import retry
 from trilogue.wire.pulsar.errors import ServerError
 from trilogue.wire.pulsar.pulsar_pb2 import (
     BaseCommand,
@@ -81,26 +83,30 @@ class BinaryLookup:
         self._url = url.partition("://")[2]
         self._addresses = addresses(url)
         self._next = 0
+        self._was_reached = False
 
     async def service(self) -> PulsarConnection:
         """A connection to one of the addresses: the one used last, or the next that answers."""
         problem: ClientError | None = None
         for _ in self._addresses:
             try:
-                return await self._pool.get(self._addresses[self._next])
+                connection = await self._pool.get(self._addresses[self._next])
             except (ConnectionLost, TimedOut) as failed:
                 problem = failed
                 self._next = (self._next + 1) % len(self._addresses)
+            else:
+                self._was_reached = True
+                return connection
         raise ServerUnreachable(describe_unreachable(self._url, problem)) from problem
 
     async def partitions(self, topic: str) -> int:
         """Request PARTITIONED_METADATA."""
-        connection = await self.service()
-        details = CommandPartitionedTopicMetadata(
-            topic=topic, request_id=connection.new_request_id()
-        )
-        command = BaseCommand(type=BaseCommand.PARTITIONED_METADATA, partitionMetadata=details)
-        answer = await connection.request(details.request_id, command, f"partitions of {topic}")
+
+        def make(request_id: int) -> BaseCommand:
+            details = CommandPartitionedTopicMetadata(topic=topic, request_id=request_id)
+            return BaseCommand(type=BaseCommand.PARTITIONED_METADATA, partitionMetadata=details)
+
+        answer = await self._request(make, f"partitions of {topic}")
         return check_partition_count(answer.partitions, topic)
 
     async def broker(self, topic: str) -> PulsarConnection:
@@ -128,15 +134,35 @@ class BinaryLookup:
 
     async def topics(self, namespace: str) -> list[str]:
         """Request GET_TOPICS_OF_NAMESPACE."""
-        connection = await self.service()
-        details = CommandGetTopicsOfNamespace(
-            request_id=connection.new_request_id(), namespace=namespace
-        )
-        command = BaseCommand(
-            type=BaseCommand.GET_TOPICS_OF_NAMESPACE, getTopicsOfNamespace=details
-        )
-        answer = await connection.request(details.request_id, command, f"topics of {namespace}")
+
+        def make(request_id: int) -> BaseCommand:
+            details = CommandGetTopicsOfNamespace(request_id=request_id, namespace=namespace)
+            return BaseCommand(
+                type=BaseCommand.GET_TOPICS_OF_NAMESPACE, getTopicsOfNamespace=details
+            )
+
+        answer = await self._request(make, f"topics of {namespace}")
         return sorted(answer.topics)
+
+    async def _request(self, make: Callable[[int], BaseCommand], about: str) -> Any:
+        """Send a request to one of the addresses.
+
+        Once the service was reached, a lost connection (a broker that was started again, or that
+        has closed an idle one) is opened again until the time-out.
+        """
+
+        async def attempt() -> Any:
+            connection = await self.service()
+            request_id = connection.new_request_id()
+            return await connection.request(request_id, make(request_id), about)
+
+        return await retry(
+            attempt,
+            about=about,
+            server=self._url,
+            total_s=self._options.request_timeout_s,
+            may_pass=lambda problem: isinstance(problem, ConnectionLost) and self._was_reached,
+        )
 
 
 class HttpLookup:

@@ -148,9 +148,9 @@ def seal(
 ) -> bytes:
     """Put the header before packed records, which are compressed first. `flags`: attribute bits."""
     packed = records if codec == Codec.NONE else compress(codec, records, level)
-    entry = bytearray(HEADER_SIZE)
+    header = bytearray(HEADER_SIZE)
     HEADER.pack_into(
-        entry,
+        header,
         0,
         base_offset,
         HEADER_SIZE - LENGTH_PREFIX + len(packed),
@@ -166,9 +166,8 @@ def seal(
         base_sequence,
         record_count,
     )
-    entry += packed
-    pack_into(">I", entry, _CRC_AT, crc32c(memoryview(entry)[CHECKED_FROM:]))
-    return bytes(entry)
+    pack_into(">I", header, _CRC_AT, crc32c(packed, crc32c(header[CHECKED_FROM:])))
+    return b"".join((header, packed))
 
 
 def repack(

@@ -42,7 +42,7 @@ class HostAndPort(Protocol):
 
 
 class ClientIdentity(msgspec.Struct, frozen=True):
-    """Whose client one is: an address, and what it logs in with, if logins are required."""
+    """The address of a client, and what it logs in with, if logins are required."""
 
     host: str
     authorization: str = ""
@@ -52,7 +52,8 @@ class NodeClients:
     """Makes the clients.
 
     `listeners` are the node's by name, `advertised` the addresses that clients are given for them,
-    and `sasl_mechanisms` those of Kafka's listeners with a login.
+    and `sasl_mechanisms` those of Kafka's listeners with a login. `authority` is a PEM file that
+    signs the certificates of the other nodes, "" where the machine's authorities do.
     """
 
     def __init__(
@@ -63,12 +64,14 @@ class NodeClients:
         requires_login: bool,
         anonymous: str,
         sasl_mechanisms: Callable[[], Sequence[str]],
+        authority: str = "",
     ) -> None:
         self._listeners = listeners
         self._advertised = advertised
         self.requires_login = requires_login
         self._anonymous = anonymous
         self._sasl_mechanisms = sasl_mechanisms
+        self._authority = authority
 
     def identify(self, scope: Scope) -> ClientIdentity:
         """Return whose request it is; raises HttpError 401 where that is known by TLS only."""
@@ -85,6 +88,7 @@ class NodeClients:
         return PulsarClient(
             f"{scheme}://{self._address(name)}",
             dial=self._make_dial(PULSAR, identity),
+            tls_trust_certs_file_path=self._authority,
             **_pulsar_login(identity),
         )
 
@@ -99,6 +103,7 @@ class NodeClients:
             self._address(name),
             client_id=client_id,
             security_protocol=protocol,
+            ssl_ca_location=self._authority,
             dial=self._make_dial((name,), identity),
             **self._kafka_login(identity),
         )

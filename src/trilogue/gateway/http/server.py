@@ -14,15 +14,18 @@ import contextlib
 import logging
 import socket
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import h11
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.config import Config
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import Server
 
 from trilogue.gateway.http.connection_limits import BACKLOG, HttpLimits
+from trilogue.gateway.http.peer_memory import PeerMemory
+from trilogue.gateway.http.received_pieces import PIECE_BYTES, ReceivedPieces
 from trilogue.gateway.http.request_limits import BODY_MEMORY, CERTIFICATE, MEMORY
 from trilogue.gateway.http.websocket_connection import (
     PING_S,
@@ -30,7 +33,7 @@ from trilogue.gateway.http.websocket_connection import (
     WebSocketConnection,
     WebSockets,
 )
-from trilogue.gateway.memory_budget import ConnectionMemory, MemoryBudget, MemoryHolder
+from trilogue.gateway.memory_budget import ConnectionMemory
 from trilogue.gateway.steps import next_step
 
 log = logging.getLogger(__name__)
@@ -38,7 +41,8 @@ log = logging.getLogger(__name__)
 HEAD_SIZE_LIMIT = 16 << 10
 TICK_S = 1.0
 CANCEL_S = 1.0
-PIECE_BYTES = 64 << 10  # of a reply
+REPLY_PIECE_BYTES = 64 << 10
+PLAIN_PIECE_BYTES = 1 << 20  # of a body that is not in chunks
 REPLY_BYTES = 4 << 20  # counted for a reply before its size is known
 
 
@@ -87,52 +91,6 @@ class HttpServer(Server):
         yield
 
 
-class _ReplyMemory(MemoryHolder):
-    """The reply of one request: what a handler reserves for it, then what is left to send."""
-
-    __slots__ = ("_transport", "left_bytes")
-
-    def __init__(self, budget: MemoryBudget, address: str, transport: asyncio.Transport) -> None:
-        super().__init__(budget, address)
-        self.left_bytes = 0
-        self._transport = transport
-
-    def progress(self) -> int | None:
-        """What is left to send."""
-        return self.left_bytes or None
-
-    def evict(self) -> None:
-        """Close: the client does not read, and others wait for the memory."""
-        log.warning(
-            "connection.unread",
-            extra={"listener": "http", "address": self.address, "unsent_bytes": self.size_bytes},
-        )
-        self._transport.abort()
-
-
-class _BodyMemory(MemoryHolder):
-    """The body of one request, as far as it was received."""
-
-    __slots__ = ("_transport", "pieces")
-
-    def __init__(self, budget: MemoryBudget, address: str, transport: asyncio.Transport) -> None:
-        super().__init__(budget, address)
-        self.pieces: int | None = 0  # received; None: the body is whole
-        self._transport = transport
-
-    def progress(self) -> int | None:
-        """How many pieces came, while more are to come."""
-        return self.pieces
-
-    def evict(self) -> None:
-        """Close: the rest of the body does not come, and others wait for the memory."""
-        log.warning(
-            "connection.stalled_body",
-            extra={"listener": "http", "address": self.address, "received_bytes": self.size_bytes},
-        )
-        self._transport.abort()
-
-
 class _Connection(H11Protocol):
     """One connection, closed when too many are open or when no request head arrives in time."""
 
@@ -151,6 +109,17 @@ class _Connection(H11Protocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._is_upgraded = False
         self.address = str(self.client[0]) if self.client else ""
+        self._pieces = ReceivedPieces(
+            transport,
+            self.memory,
+            self._parse,
+            address=self.address,
+            is_paused=lambda: self.flow.read_paused,
+            is_unread=lambda: self.flow.write_paused,
+            is_ready=self._may_parse,
+            piece_bytes=self._piece_bytes,
+        )
+        self.flow = _ReadFlow(transport, self._go_on)
         self.by_address[self.address] += 1
         is_full = len(self.connections) - self.websockets.count > self.limits.connections
         if is_full or self.by_address[self.address] > self.limits.connections_per_address:
@@ -161,9 +130,34 @@ class _Connection(H11Protocol):
         self._expect_head()
 
     def data_received(self, data: bytes) -> None:
+        self._pieces.add(data)
+
+    def _piece_bytes(self) -> int:
+        """Return how much is parsed at once: of a body with a length, all of it is one step."""
+        is_body = self.conn.their_state is h11.SEND_BODY
+        if is_body and any(name == b"content-length" for name, _ in self.headers):
+            return PLAIN_PIECE_BYTES
+        return PIECE_BYTES
+
+    def on_response_complete(self) -> None:
+        """Take the next request."""
+        super().on_response_complete()
+        self._go_on()
+
+    def _may_parse(self) -> bool:
+        """Whether h11 would not just keep it: the next request waits for the response to this."""
+        return self.conn.their_state is not h11.DONE and not self.flow.read_paused
+
+    def _go_on(self) -> None:
+        """Parse what was received meanwhile, once uvicorn has done what it does now."""
+        if self._pieces.keep_held():
+            self.loop.call_soon(self._pieces.parse_on)
+
+    def _parse(self, data: bytes) -> None:
         super().data_received(data)
         if self._is_upgraded:
             return
+        self._pieces.keep_held()  # uvicorn resumes reading after the body of an early response
         answered = getattr(self.cycle, "response_complete", True)  # no cycle before the first
         if answered:
             self._expect_head()
@@ -182,6 +176,7 @@ class _Connection(H11Protocol):
 
     def _release(self) -> None:
         self._cancel()
+        self._pieces.close()
         self.by_address[self.address] -= 1
         if not self.by_address[self.address]:
             del self.by_address[self.address]
@@ -211,6 +206,19 @@ class _Connection(H11Protocol):
         self.transport.abort()
 
 
+class _ReadFlow(FlowControl):
+    """Resumes reading, and calls a function then."""
+
+    def __init__(self, transport: asyncio.Transport, on_resume: Callable[[], None]) -> None:
+        super().__init__(transport)
+        self._on_resume = on_resume
+
+    def resume_reading(self) -> None:
+        if self.read_paused:
+            super().resume_reading()
+            self._on_resume()
+
+
 class _CountedRequest:
     """What a request holds of the node's memory: its body, then its reply."""
 
@@ -218,8 +226,11 @@ class _CountedRequest:
         memory, address = connection.memory, connection.address
         self._transport = connection.transport
         self._piece_s = connection.limits.piece_s
-        self._reply = _ReplyMemory(memory.unsent, address, self._transport)
-        self._body = _BodyMemory(memory.received, address, self._transport)
+        self._reply = PeerMemory(memory.unsent, address, self._transport, "connection.unread")
+        self._body = PeerMemory(
+            memory.received, address, self._transport, "connection.stalled_body"
+        )
+        self._body.steps = 0  # pieces received; None: the body is whole
         # Replies to other methods are small, and may take long.
         self._has_large_reply = scope["method"] == "GET"
         self._receive, self._send = receive, send
@@ -227,17 +238,16 @@ class _CountedRequest:
 
     def release(self) -> None:
         """Hold nothing: the request is answered."""
-        for memory in (self._reply, self._body):
-            memory.budget.forget(memory)
-            memory.resize(0)
+        self._reply.release()
+        self._body.release()
 
     async def receive(self) -> Message:
         """Return a piece of the body; after the last one there is memory for the reply."""
         message = await self._receive()
         if message.get("more_body", False):
-            self._body.pieces = (self._body.pieces or 0) + 1
-        elif self._body.pieces is not None:
-            self._body.pieces = None
+            self._body.steps = (self._body.steps or 0) + 1
+        elif self._body.steps is not None:
+            self._body.steps = None
             if self._has_large_reply:
                 await self._reply.budget.reserve(self._reply, REPLY_BYTES)
                 await next_step()  # of all that have their memory, one makes its reply at a time
@@ -245,16 +255,18 @@ class _CountedRequest:
 
     async def send(self, message: Message) -> None:
         """Send a part of the reply in pieces."""
-        body, memory = message.get("body", b""), self._reply
-        memory.resize(len(body))
-        memory.left_bytes = len(body)
-        while memory.left_bytes > PIECE_BYTES and not self._transport.is_closing():
-            at = len(body) - memory.left_bytes
-            piece = body[at : at + PIECE_BYTES]
+        body = message.get("body", b"")
+        self._reply.resize(len(body))
+        left_bytes = len(body)
+        while left_bytes > REPLY_PIECE_BYTES and not self._transport.is_closing():
+            self._reply.steps = left_bytes
+            at = len(body) - left_bytes
+            piece = body[at : at + REPLY_PIECE_BYTES]
             await self._send_piece({**message, "body": piece, "more_body": True})
-            memory.left_bytes -= PIECE_BYTES
-        if len(body) > PIECE_BYTES:
-            message = {**message, "body": body[len(body) - memory.left_bytes :]}
+            left_bytes -= REPLY_PIECE_BYTES
+        if len(body) > REPLY_PIECE_BYTES:
+            message = {**message, "body": body[len(body) - left_bytes :]}
+        self._reply.steps = left_bytes or None
         await self._send_piece(message)
 
     async def _send_piece(self, message: Message) -> None:

@@ -18,8 +18,10 @@ from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 from wsproto.events import BytesMessage, RejectConnection, Request, TextMessage
 
 from trilogue.gateway.http.connection_limits import HttpLimits
+from trilogue.gateway.http.peer_memory import PeerMemory
+from trilogue.gateway.http.received_pieces import ReceivedPieces
 from trilogue.gateway.http.request_limits import CERTIFICATE
-from trilogue.gateway.memory_budget import ConnectionMemory, MemoryBudget, MemoryHolder
+from trilogue.gateway.memory_budget import ConnectionMemory
 from trilogue.gateway.socket_acceptor import descriptor_end
 
 log = logging.getLogger(__name__)
@@ -60,29 +62,6 @@ class WebSockets:
             del self._by_address[address]
 
 
-class _PeerMemory(MemoryHolder):
-    """What one WebSocket holds for its peer: received in part, or sent and not read."""
-
-    __slots__ = ("_transport", "reason", "steps")
-
-    def __init__(
-        self, budget: MemoryBudget, address: str, transport: asyncio.Transport, reason: str
-    ) -> None:
-        super().__init__(budget, address)
-        self.steps: int | None = None  # of the peer's progress; None: it is not waited for
-        self.reason = reason
-        self._transport = transport
-
-    def progress(self) -> int | None:
-        """Return how far the peer is."""
-        return self.steps
-
-    def evict(self) -> None:
-        """Close: the peer does not move, and others wait for the memory."""
-        log.warning(self.reason, extra={"listener": "http", "address": self.address})
-        self._transport.abort()
-
-
 class WebSocketConnection(WSProtocol):
     """One WebSocket; `websockets` is set by the server that makes it."""
 
@@ -96,20 +75,38 @@ class WebSocketConnection(WSProtocol):
         raw = transport.get_extra_info("socket")
         self._refused = self.websockets.add(self.address, -1 if raw is None else raw.fileno())
         memory = self.websockets.memory
-        self._received = _PeerMemory(
+        self._received = PeerMemory(
             memory.received, self.address, transport, "connection.stalled_message"
         )
-        self._unsent = _PeerMemory(memory.unsent, self.address, transport, "connection.unread")
+        self._unsent = PeerMemory(memory.unsent, self.address, transport, "connection.unread")
         self._taken_bytes = 0  # of the message that the application works on
+        self._pieces = ReceivedPieces(
+            transport,
+            memory,
+            super().data_received,
+            address=self.address,
+            is_paused=lambda: self.read_paused,
+            is_unread=lambda: not self.writable.is_set(),
+            is_ready=self.writable.is_set,  # each ping of the peer has a reply
+        )
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Release everything."""
         self.websockets.remove(self.address)
         self.websockets.memory.closed.add(self)
-        for memory in (self._received, self._unsent):
-            memory.budget.forget(memory)
-            memory.resize(0)
+        self._pieces.close()
+        self._received.release()
+        self._unsent.release()
         super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse in pieces: thousands of frames in one read are work of many loop iterations."""
+        self._pieces.add(data)
+
+    def resume_writing(self) -> None:
+        """The peer reads again: go on."""
+        super().resume_writing()
+        self._pieces.parse_on()
 
     def handle_connect(self, event: Request) -> None:
         """Begin, or answer 503 where there are too many."""
@@ -141,7 +138,9 @@ class WebSocketConnection(WSProtocol):
         if self._taken_bytes and self.queue.empty():
             self._taken_bytes = 0
             self._count_received()
-        return await super().receive()
+        event = await super().receive()
+        self._pieces.keep_held()
+        return event
 
     async def run_asgi(self) -> None:
         """Run the application, which finds the certificate of the client in the state."""

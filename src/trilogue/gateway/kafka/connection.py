@@ -61,9 +61,10 @@ from trilogue.gateway.kafka.produce.request_template import (
     prefix_end,
 )
 from trilogue.gateway.kafka.quotas.metering import Metering
+from trilogue.gateway.kafka.security.acts import ACTS, record_acts
 from trilogue.gateway.kafka.security.sasl_login import FAILURE_DELAY_S, SaslLogin
 from trilogue.gateway.listener_security import ListenerSecurity
-from trilogue.gateway.memory_budget import MemoryHolder, WorkMemory
+from trilogue.gateway.memory_budget import WorkMemory
 from trilogue.gateway.reply_queue import BufferedReply
 from trilogue.gateway.reply_slots import ReplySlot
 from trilogue.gateway.steps import next_step
@@ -423,6 +424,8 @@ class KafkaConnection(ClientConnection):
         start_ns = time.time_ns() if self._is_traced else 0
         answer = api.handler(call, request)
         if api.key != PRODUCE:
+            if api.key in ACTS:
+                answer = record_acts(call, api.key, request, answer)
             if len(frame) > LARGE and isinstance(answer, api.response):
                 answer = _ready(answer)  # its response is large as well
             self._answer(api, call, answer, aside=api.spec.encode_in_thread or len(frame) > LARGE)
@@ -618,8 +621,7 @@ class KafkaConnection(ClientConnection):
         self, slot: BufferedReply, api: VersionedApi, call: RequestContext, response: Any
     ) -> None:
         """Encode a response that may be large, once there is memory for it, and fill its slot."""
-        memory = MemoryHolder(self.stream.memory.unsent, self.stream.peer[0])
-        try:
+        with WorkMemory(self.stream.memory.unsent, self.stream.peer[0]) as memory:
             await memory.budget.reserve(memory, ENCODED_BYTES)
             if self.is_gone:
                 return
@@ -628,8 +630,6 @@ class KafkaConnection(ClientConnection):
             written = await self.gateway.loop.run_in_executor(self.gateway.executor, write)
             memory.resize(len(written))
             self._written(slot, written)  # the connection counts it itself from now on
-        finally:
-            memory.resize(0)
 
 
 async def _hold_memory(memory: WorkMemory, work: Awaitable[object]) -> object:

@@ -166,6 +166,7 @@ class ClientConnection(PipelinedConnection):
 
     def __init__(self) -> None:
         super().__init__()
+        self.client_version = ""  # client id, name and version of its library, where it sent them
         self.closing: dict[object, Callable[[], None]] = {}  # called when the client has gone
         self.dispatch_limiters: dict[int, SubscriptionLimiter] = {}  # by partition id
 

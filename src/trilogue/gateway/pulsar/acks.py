@@ -41,6 +41,8 @@ CUMULATIVE: Final = 1
 IDS_MAX: Final = 100_000  # of one ACK; the Java client does not bound the list
 IDS_A_STEP: Final = 100  # that are looked up in the log in one step
 RANGES_MAX: Final = 100_000  # of one ACK
+ID_BYTES: Final = 300  # of memory that one id takes while it is looked up, and its span
+WORD_BYTES: Final = 40  # that a word of its bits takes
 VALIDATION_ERRORS = (
     "UncompressedSizeCorruption",
     "DecompressionError",
@@ -75,11 +77,11 @@ def handle_ack(connection: PulsarConnection, _command: None, frame: memoryview) 
     for each in ack.ids:
         span = subscription.end_of(consumer, each.entry_id)
         if span is None:
-            connection.spawn(_ack_later(connection, consumer, dispatcher, ack))
+            _spawn_ack(connection, consumer, dispatcher, ack)
             return
         known.append((*span, each))
     if not is_ack_joined(connection, dispatcher.cursor, ack):
-        connection.spawn(_ack_later(connection, consumer, dispatcher, ack))
+        _spawn_ack(connection, consumer, dispatcher, ack)
         return
     try:
         _apply(consumer, dispatcher, ack, known)
@@ -114,6 +116,13 @@ def _count_bad(connection: PulsarConnection, consumer: PulsarConsumer, ack: Ack)
         problem=VALIDATION_ERRORS[ack.validation_error],
         entries=[signed(each.entry_id) for each in ack.ids[:10]],
     )
+
+
+def _spawn_ack(
+    connection: PulsarConnection, consumer: PulsarConsumer, dispatcher: Dispatcher, ack: Ack
+) -> None:
+    size = ID_BYTES * len(ack.ids) + sum(WORD_BYTES * len(each.ack_set) for each in ack.ids)
+    connection.spawn(_ack_later(connection, consumer, dispatcher, ack), size)
 
 
 async def _ack_later(

@@ -10,11 +10,11 @@ from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.gateway.pulsar import (
     acks,
     consumers,
-    handshake,
     producers,
     seek,
     send,
 )
+from trilogue.gateway.pulsar.auth import handshake
 from trilogue.gateway.pulsar.connection import CommandRow
 from trilogue.gateway.pulsar.metadata import lookup, schema_requests, topic_lists
 from trilogue.gateway.pulsar.transactions import transactions

@@ -33,10 +33,10 @@ from trilogue.broker.errors import BrokerError, NotAllowed
 from trilogue.broker.transactions.pulsar_transactions import TxnId
 from trilogue.gateway.connection import MultiplexedConnection
 from trilogue.gateway.listener_security import ListenerSecurity
+from trilogue.gateway.pulsar.auth.login import ClientLogin, LoginExpiry
 from trilogue.gateway.pulsar.compaction import CompactedTopics
 from trilogue.gateway.pulsar.dispatcher import PulsarConsumer
 from trilogue.gateway.pulsar.errors import EXPECTED, code_of, replace_receipts
-from trilogue.gateway.pulsar.login import ClientLogin, LoginExpiry
 from trilogue.gateway.pulsar.producer import Producer
 from trilogue.gateway.pulsar.services import PulsarServices
 from trilogue.gateway.pulsar.settings import NO_REQUEST
@@ -57,6 +57,7 @@ log = logging.getLogger(__name__)
 SEND = BaseCommand.SEND
 CLOSED_IDS_MAX = 1_000
 ENDED_MAX = 100  # transactions
+SMALL_REQUEST = 1 << 10  # bytes: one of these waits for no other connection's requests
 METADATA_FREE = 1_024  # of one producer or consumer: bounded by how many there may be
 
 TYPES: dict[str, int] = {command.field: command.type for command in COMMANDS}
@@ -164,6 +165,9 @@ class PulsarConnection(MultiplexedConnection):
             raise Close("command.not_served", type=kind)
         if not self.connected and not row.before_connect:
             raise Close("command.before_connect", command=row.field)
+        if len(frame) > SMALL_REQUEST and self.gateway.request_memory.is_full:
+            self.wait_for_request_memory()
+            return False
         self.gateway.commands[kind] += 1
         if row.raw:
             row.handler(self, None, frame)
@@ -351,10 +355,15 @@ class PulsarConnection(MultiplexedConnection):
         self.connected = True
         self.stream.limit_frames(self.gateway.frame_bytes_max)
 
-    def tick(self, now_s: float) -> None:
-        """Send PING when it is due, and cut a client that is silent; called once a second."""
+    def tick(self, now_s: float, *, is_late: bool = False) -> None:
+        """Send PING when it is due, and cut a client that is silent; called once a second.
+
+        After a late call the client may have sent what the node has not read.
+        """
         settings = self.gateway.settings
-        if self._has_received or self.stream.stops:  # a peer that is not read cannot be heard
+        stream = self.stream
+        # A peer that is not read cannot be heard, nor one whose frames wait for their turn.
+        if self._has_received or stream.stops or stream.has_rest or is_late:
             self._has_received = False
             self._received_s = now_s
         if not self.connected:

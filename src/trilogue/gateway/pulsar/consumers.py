@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from trilogue.broker.access.authorizer import Operation
+from trilogue.broker.access.authorizer import Operation, Resource, ResourceKind
 from trilogue.broker.cursors.position import Cursor, Position
 from trilogue.broker.errors import (
     InvalidRequest,
@@ -168,7 +168,9 @@ async def _join(
     )
     subscriptions = connection.subscriptions
     has_others = partial(_has_schemas, subscriptions, partition.partition_id)
-    await schemas.check_consumer_schema(gateway, topic, partition, command, has_others=has_others)
+    await schemas.check_consumer_schema(
+        gateway, topic, partition, command, connection.access, has_others=has_others
+    )
     cursor: Cursor | None = None
     acked: Position | None = None
     if command.durable:
@@ -420,6 +422,14 @@ async def handle_unsubscribe(
         return
     connection.consumers.pop(command.consumer_id, None)
     await connection.subscriptions.delete(dispatcher.partition, dispatcher.name, keep=consumer)
+    if dispatcher.cursor is not None:
+        resource = Resource(ResourceKind.TOPIC, str(dispatcher.topic.name))
+        connection.access.record_act(
+            "delete subscription",
+            resource,
+            subscription=dispatcher.name,
+            partition=dispatcher.index,
+        )
     if not connection.is_gone:
         connection.send_command("success", request_id=command.request_id)
 

@@ -45,6 +45,7 @@ from trilogue.gateway.pulsar.entry_reader import (
     PendingRead,
     read_entries,
 )
+from trilogue.gateway.pulsar.last_message import LastMessage
 from trilogue.gateway.pulsar.message_ids import read_section_key
 from trilogue.gateway.pulsar.services import PulsarServices
 from trilogue.log.errors import LogError, ObjectMissing, SegmentMissing
@@ -113,15 +114,16 @@ class Dispatcher:
         self.moves = 0  # how often it was moved by a seek
         self.held: asyncio.TimerHandle | None = None  # kept for consumers that were disconnected
         self.messages_out = self.bytes_out = 0
+        self.last_message: LastMessage | None = None  # the newest answer about it
         self._on_empty = on_empty
         self._active: PulsarConsumer | None = None  # of the newest ACTIVE_CONSUMER_CHANGE
         self._read: EntryRange | None = None
         self._memory = ReadMemory(self)
         self._started_at = partition.log.start_offset  # of the log, when `_read` was read
         self._future: asyncio.Future[EntryRange] | None = None
-        self._handle: asyncio.Handle | None = None
+        self._is_due = False  # whether a step is scheduled
         self._timer: asyncio.TimerHandle | None = None
-        self._limiter = SubscriptionLimiter()
+        self._limiter = SubscriptionLimiter(name)
         self._rate_timer: asyncio.TimerHandle | None = None  # the dispatch rate is used up
         self._forget: Callable[[], None] | None = None
 
@@ -250,11 +252,12 @@ class Dispatcher:
     # ---- steps
 
     def wake(self) -> None:
-        """Schedule a step in the next loop iteration: something has changed."""
-        if self._handle is not None or self._future is not None or self.closing:
+        """Schedule a step, in turn with the requests of all connections: something has changed."""
+        if self._is_due or self._future is not None or self.closing:
             return
         if self.subscription.members:
-            self._handle = self.gateway.loop.call_soon(self._step)
+            self._is_due = True
+            self.gateway.iterations.defer(self._take_turn)
 
     def resume(self, consumer: PulsarConsumer) -> None:
         """Send to a consumer again whose connection was paused."""
@@ -264,9 +267,7 @@ class Dispatcher:
     def park(self) -> None:
         """Wait for nothing any more: no consumer is left, or the subscription is moved."""
         self._keep_read(None)
-        if self._handle is not None:
-            self._handle.cancel()
-            self._handle = None
+        self._is_due = False
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -285,8 +286,12 @@ class Dispatcher:
         self._keep_read(None)
         self.subscription.reset()
 
+    def _take_turn(self) -> None:
+        if self._is_due:  # it was not parked meanwhile
+            self._step()
+
     def _step(self) -> None:
-        self._handle = None
+        self._is_due = False
         if not self.subscription.members or self.partition.deleted:
             return
         try:
@@ -321,7 +326,7 @@ class Dispatcher:
             if entry is not None:
                 bytes_left -= self._offer(entry)
         self._wait_due()
-        if self._handle is None and self._future is None:
+        if not self._is_due and self._future is None:
             self._release_tail()
 
     def _release_tail(self) -> None:
@@ -336,7 +341,7 @@ class Dispatcher:
 
     def release_read(self) -> None:
         """Keep nothing of segments while no step is due: others wait for the memory."""
-        if self._handle is None and self._future is None:
+        if not self._is_due and self._future is None:
             self._keep_read(None)
 
     def _find_entry(self, offset: int) -> DispatchEntry | None:

@@ -5,7 +5,7 @@ All of these read the log, segments in the executor.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from trilogue.broker.topics.partition import Partition
 from trilogue.entry.walk import read_header
@@ -16,7 +16,7 @@ from trilogue.gateway.pulsar.entry_reader import (
     EntryRange,
     read_entries,
 )
-from trilogue.gateway.pulsar.message_ids import signed, unsigned
+from trilogue.gateway.pulsar.message_ids import signed
 from trilogue.gateway.pulsar.services import PulsarServices
 from trilogue.log.errors import OffsetOutOfRange
 from trilogue.log.partition_log import PartitionLog, SegmentSlice
@@ -116,19 +116,3 @@ async def find_last_entry(gateway: PulsarServices, partition: Partition) -> Disp
             return last
         end, step = begin, step * 4
     return None
-
-
-def encode_last_message_id(
-    partition_id: int, index: int, entry: DispatchEntry | None
-) -> dict[str, Any]:
-    """Return the MessageIdData of an entry's last message; -1 everywhere if there is none."""
-    ledger_id, entry_id, batch_index = -1, -1, -1
-    if entry is not None:
-        ledger_id, entry_id = partition_id, entry.base
-        batch_index = entry.end - entry.base - 1 if entry.is_batch else -1
-    return {
-        "ledgerId": unsigned(ledger_id),
-        "entryId": unsigned(entry_id),
-        "partition": index,
-        "batch_index": batch_index,
-    }

@@ -18,12 +18,12 @@ from trilogue.broker.topics.cluster import TopicEvent
 from trilogue.broker.topics.topic import Topic
 from trilogue.gateway.dependencies import GatewayDependencies
 from trilogue.gateway.listener_security import ListenerSecurity
+from trilogue.gateway.pulsar.auth.revocation import end_revoked
 from trilogue.gateway.pulsar.commands import ROWS
 from trilogue.gateway.pulsar.compaction import CompactedTopics
 from trilogue.gateway.pulsar.connection import PulsarConnection
 from trilogue.gateway.pulsar.non_persistent.topics import close_clients
 from trilogue.gateway.pulsar.policies.periodic import PeriodicPolicies
-from trilogue.gateway.pulsar.revocation import end_revoked
 from trilogue.gateway.pulsar.services import PulsarServices
 from trilogue.gateway.pulsar.settings import PulsarSettings
 from trilogue.gateway.pulsar.subscriptions import ConnectedSubscriptions
@@ -31,6 +31,7 @@ from trilogue.wire.pulsar.pulsar_pb2 import BaseCommand
 
 SEND = BaseCommand.SEND
 TICK_S = 1.0
+LATE_TICKS = 3
 TICKS_A_STEP = 500  # more would delay other connections noticeably
 
 
@@ -92,14 +93,18 @@ class PulsarGateway(PulsarServices):
         return list(self._connections)
 
     async def _tick(self) -> None:
+        ticked_s = self.loop.time()
         while True:
-            await asyncio.sleep(min(TICK_S, self.settings.keep_alive_s / 4))
+            interval_s = min(TICK_S, self.settings.keep_alive_s / 4)
+            await asyncio.sleep(interval_s)
             now_s = self.loop.time()
+            # A loop that was held up has heard no one.
+            is_late, ticked_s = now_s - ticked_s > LATE_TICKS * interval_s, now_s
             self.broker.non_persistent.discard_idle(now_s)
             for number, connection in enumerate(list(self._connections), 1):
                 if number % TICKS_A_STEP == 0:
                     await asyncio.sleep(0)
-                connection.guarded(partial(connection.tick, now_s))
+                connection.guarded(partial(connection.tick, now_s, is_late=is_late))
 
     def _partitions_moved(self, partition_ids: Sequence[int]) -> None:
         """Send clients of partitions that another node owns now there; the broker sends writers."""

@@ -130,7 +130,7 @@ async def _prepare(
         )
     check_backlog(partition, gateway.broker.subscriptions, gateway.now_ms())
     producer.schema_version = await schemas.check_producer_schema(
-        gateway, topic, partition, command
+        gateway, topic, partition, command, connection.access
     )
     if command.initial_subscription_name:
         await _create_subscription(connection, producer, command.initial_subscription_name)

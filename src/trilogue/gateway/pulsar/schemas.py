@@ -14,6 +14,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
+from trilogue.broker.access.authorizer import Resource, ResourceKind
+from trilogue.broker.access.client_access import ClientAccess
 from trilogue.broker.errors import ConcurrentChange, IncompatibleSchema
 from trilogue.broker.names import TopicName
 from trilogue.broker.schemas.compatibility import Definition, is_slow_to_check
@@ -90,7 +92,11 @@ def takes_any_schema(command: CommandSubscribe) -> bool:
 
 
 async def check_producer_schema(
-    gateway: PulsarServices, topic: Topic, partition: Partition, command: CommandProducer
+    gateway: PulsarServices,
+    topic: Topic,
+    partition: Partition,
+    command: CommandProducer,
+    access: ClientAccess,
 ) -> bytes:
     """Check a producer's schema, add it if it is new, and return its version as bytes.
 
@@ -111,6 +117,7 @@ async def check_producer_schema(
         schema.name,
         strategy=policies.schema_compatibility,
         may_add=policies.schema_auto_update,
+        access=access,
     )
     return encode_version(version)
 
@@ -120,6 +127,7 @@ async def check_consumer_schema(
     topic: Topic,
     partition: Partition,
     command: CommandSubscribe,
+    access: ClientAccess,
     *,
     has_others: Callable[[], bool],
 ) -> None:
@@ -146,6 +154,7 @@ async def check_consumer_schema(
         schema.name,
         strategy=policies.schema_compatibility,
         may_add=policies.schema_auto_update,
+        access=access,
     )
 
 
@@ -157,9 +166,11 @@ async def find_or_add_schema(
     *,
     strategy: CompatibilityStrategy,
     may_add: bool = True,
+    access: ClientAccess | None = None,
 ) -> int:
     """Return the version of a schema in a topic; add it if it is new and compatible.
 
+    With the access of the client that is a line of the audit log.
     Raises UnknownTopic, IncompatibleSchema or ConcurrentChange.
     """
     schemas = gateway.broker.schemas
@@ -178,9 +189,13 @@ async def find_or_add_schema(
         try:
             change = schemas.plan_add(topic, definition, current, schema_name)
             await gateway.write_metadata(change)
-            return change.done.result()
+            version = change.done.result()
         except ConcurrentChange:
             continue
+        if access is not None:
+            resource = Resource(ResourceKind.TOPIC, str(name))
+            access.record_act("add schema", resource, version=version)
+        return version
     raise ConcurrentChange("the schema of the topic changes too often")
 
 

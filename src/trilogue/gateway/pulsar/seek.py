@@ -8,18 +8,22 @@ Pulsar; they subscribe again.
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
+from typing import Any
+
 from trilogue.broker.errors import InvalidRequest, NotAllowed
 from trilogue.gateway.pulsar.connection import PulsarConnection
 from trilogue.gateway.pulsar.dispatcher import Dispatcher
 from trilogue.gateway.pulsar.entry_search import (
-    encode_last_message_id,
     find_entry,
     find_last_entry,
     find_message_id,
     offset_for_publish_time,
 )
 from trilogue.gateway.pulsar.errors import PulsarProtocolError
-from trilogue.gateway.pulsar.message_ids import decode_acked_ranges, unsigned
+from trilogue.gateway.pulsar.last_message import LastMessage
+from trilogue.gateway.pulsar.message_ids import decode_acked_ranges
+from trilogue.gateway.steps import start_at_once
 from trilogue.wire.pulsar.errors import ServerError
 from trilogue.wire.pulsar.pulsar_pb2 import CommandGetLastMessageId, CommandSeek
 
@@ -60,27 +64,38 @@ async def handle_seek(
         connection.send_command("success", request_id=command.request_id)
 
 
-async def handle_get_last_message_id(
+def handle_get_last_message_id(
     connection: PulsarConnection, command: CommandGetLastMessageId, _frame: memoryview
-) -> None:
+) -> Coroutine[Any, Any, None] | None:
     """Send the id of the last message, and the position of the consumer's subscription."""
     dispatcher = _find_dispatcher(connection, command.consumer_id)
-    gateway, partition = connection.gateway, dispatcher.partition
-    last = await find_last_entry(gateway, partition)
-    mark = dispatcher.acked.mark
-    plog = partition.log
-    if last is not None and mark >= last.end:
-        mark_delete = last.base  # clients compare it with the id of the last message
-    else:
-        if plog.start_offset <= mark < plog.stable_end:
-            mark, _ = await find_entry(gateway, plog, mark)
-        mark_delete = mark - 1
-    partition_id, index = partition.partition_id, dispatcher.index
-    if connection.is_gone:
-        return
-    connection.send_command(
-        "getLastMessageIdResponse",
-        request_id=command.request_id,
-        last_message_id=encode_last_message_id(partition_id, index, last),
-        consumer_mark_delete_position={"ledgerId": partition_id, "entryId": unsigned(mark_delete)},
-    )
+    known, mark = dispatcher.last_message, dispatcher.acked.mark
+    now_s = connection.gateway.loop.time()
+    if known is not None and known.holds(mark, now_s):
+        known.send(connection, command.request_id)
+        return None
+    found = dispatcher.last_message = LastMessage(dispatcher.partition, mark, now_s)
+    return start_at_once(_find_last_message(connection, dispatcher, found, command.request_id))
+
+
+async def _find_last_message(
+    connection: PulsarConnection, dispatcher: Dispatcher, found: LastMessage, request_id: int
+) -> None:
+    gateway, partition, mark = connection.gateway, dispatcher.partition, found.mark
+    try:
+        last = await find_last_entry(gateway, partition)
+        plog = partition.log
+        if last is not None and mark >= last.end:
+            mark_delete = last.base  # clients compare it with the id of the last message
+        else:
+            if plog.start_offset <= mark < plog.stable_end:
+                mark, _ = await find_entry(gateway, plog, mark)
+            mark_delete = mark - 1
+    except BaseException as problem:
+        if dispatcher.last_message is found:
+            dispatcher.last_message = None
+        found.fail(problem)
+        raise
+    found.set(last, dispatcher.index, mark_delete)
+    if not connection.is_gone:
+        found.send(connection, request_id)

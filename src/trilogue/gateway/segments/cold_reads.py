@@ -4,7 +4,7 @@
     cold_reads.wait(key, size, resume, ...)        `resume` is called when there is
 
 A read reserves its memory before it starts, and keeps it until the executor has ended, also if no
-connection waits for it any more. What it returns is then counted by whoever keeps it: its callbacks
+connection waits for it any more. What it returns is then counted by its caller: its callbacks
 run before the reservation ends. Of a read only about the size is known, since one entry is read
 whole: so few more are started than there are threads, and the size of each is counted before the
 next one starts.

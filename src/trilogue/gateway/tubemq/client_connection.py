@@ -14,7 +14,7 @@ from typing import Protocol
 from trilogue.broker.access.authorizer import Principal
 from trilogue.broker.access.client_access import ClientAccess
 from trilogue.gateway.connection import InFlightLimits, MultiplexedConnection
-from trilogue.gateway.tubemq.authentication import AdmittedClients
+from trilogue.gateway.tubemq.auth.authentication import AdmittedClients
 from trilogue.gateway.tubemq.gateway_context import TubeGatewayContext
 
 CLIENTS_MAX = 1_000  # principals of one connection whose decisions are cached

@@ -19,7 +19,7 @@ from trilogue.broker.errors import InconsistentMember
 from trilogue.broker.tubemq.even_assignment import TubePartition
 from trilogue.broker.tubemq.group_terms import BalanceMode, GroupTerms, TermsMismatch
 from trilogue.broker.tubemq.rebalance_events import DISCONNECTS
-from trilogue.gateway.tubemq.authentication import Role
+from trilogue.gateway.tubemq.auth.authentication import Role
 from trilogue.gateway.tubemq.errors import TubeRequestError
 from trilogue.gateway.tubemq.event_codes import parse_event_result
 from trilogue.gateway.tubemq.master import TOPICS_MAX, bad_request

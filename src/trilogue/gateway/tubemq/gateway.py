@@ -17,7 +17,7 @@ from typing import Self, Unpack
 from trilogue.broker.access.authorizer import USER, Principal
 from trilogue.gateway.dependencies import GatewayDependencies
 from trilogue.gateway.tubemq import methods
-from trilogue.gateway.tubemq.authentication import Authentication
+from trilogue.gateway.tubemq.auth.authentication import Authentication
 from trilogue.gateway.tubemq.connection import TubeEndpoint
 from trilogue.gateway.tubemq.gateway_context import TubeGatewayContext
 from trilogue.gateway.tubemq.settings import TubeSettings

@@ -12,7 +12,7 @@ from trilogue.broker.topics.topic import Topic
 from trilogue.broker.tubemq.flow_control import NO_RULES, FlowRules, merge_rules
 from trilogue.gateway.connection import InFlightLimits
 from trilogue.gateway.dependencies import GatewayDependencies, ProtocolGateway
-from trilogue.gateway.tubemq.authentication import Authentication, Role
+from trilogue.gateway.tubemq.auth.authentication import Authentication, Role
 from trilogue.gateway.tubemq.broker_map import BrokerMap
 from trilogue.gateway.tubemq.held_gets import HeldGets
 from trilogue.gateway.tubemq.master import Master, ProducerRegistry, digest63, find_topic

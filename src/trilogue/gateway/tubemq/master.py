@@ -32,7 +32,7 @@ from trilogue.broker.tubemq.group_rules import DenialReason
 from trilogue.broker.tubemq.group_terms import GroupTerms
 from trilogue.broker.tubemq.rebalance_events import RebalanceEvent
 from trilogue.gateway.connection import MultiplexedConnection
-from trilogue.gateway.tubemq.authentication import NO_PROOF
+from trilogue.gateway.tubemq.auth.authentication import NO_PROOF
 from trilogue.gateway.tubemq.broker_map import BrokerMap
 from trilogue.gateway.tubemq.errors import TubeRequestError
 from trilogue.gateway.tubemq.event_codes import KIND_CODES

@@ -194,7 +194,7 @@ class _Work:
                         return False
                     room.next_offset = each.offset + 1
                     room.count += 1
-            if room.next_offset <= start:  # it says nothing of what was asked for
+            if room.next_offset <= start:  # it has nothing about what was requested
                 room.next_offset = end
         return True
 

@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.broker.errors import InvalidName
 from trilogue.broker.names import parse_tubemq
-from trilogue.gateway.tubemq.authentication import Role
+from trilogue.gateway.tubemq.auth.authentication import Role
 from trilogue.gateway.tubemq.errors import TubeRequestError
 from trilogue.gateway.tubemq.gateway_context import TubeGatewayContext
 from trilogue.gateway.tubemq.master import Producer, find_topic

@@ -16,7 +16,7 @@ from trilogue.broker.errors import UnknownTopic
 from trilogue.broker.promise import Promise
 from trilogue.broker.topics.partition import Partition
 from trilogue.broker.tubemq.registrations import NO_OFFSET, Registration, StartFrom
-from trilogue.gateway.tubemq.authentication import Role
+from trilogue.gateway.tubemq.auth.authentication import Role
 from trilogue.gateway.tubemq.errors import TubeRequestError
 from trilogue.gateway.tubemq.master import check_consume_rules
 from trilogue.gateway.tubemq.request_context import RequestContext
@@ -57,9 +57,11 @@ def _register(context: RequestContext, request: RegisterRequestC2B) -> Message |
     _check_name(context, "groupName", group)
     partition = _find_readable_partition(context, request)
     now_ms = gateway.monotonic_ms
-    registrations = gateway.broker.registrations
-    where = f"{gateway.brokers.own_id}#{group}:{request.topicName}:{request.partitionId}"
-    other = registrations.occupant(partition.partition_id, group, request.clientId, now_ms)
+    registrations, broker_id = gateway.broker.registrations, gateway.brokers.own_id
+    where = f"{broker_id}#{group}:{request.topicName}:{request.partitionId}"
+    other = registrations.occupant(
+        partition.partition_id, group, request.clientId, now_ms, broker_id=broker_id
+    )
     if other:
         raise TubeRequestError(
             TubeCode.PARTITION_OCCUPIED,
@@ -74,6 +76,7 @@ def _register(context: RequestContext, request: RegisterRequestC2B) -> Message |
         offset=request.currOffset if request.HasField("currOffset") else NO_OFFSET,
         start_from=START_FROM.get(request.readStatus, StartFrom.END),
         principal=context.principal,
+        broker_id=broker_id,
     )
     gateway.held_gets.response_sent(registration, gateway.loop)
     return _respond_when_durable(

@@ -26,7 +26,7 @@ from trilogue.broker.errors import AccessDenied, InvalidName
 from trilogue.broker.names import parse_tubemq
 from trilogue.gateway.stream import Buffer
 from trilogue.gateway.telemetry.request_latency import RequestTimer
-from trilogue.gateway.tubemq.authentication import Certificate, Role
+from trilogue.gateway.tubemq.auth.authentication import Certificate, Role
 from trilogue.gateway.tubemq.client_connection import ClientConnection, HeldResponse
 from trilogue.gateway.tubemq.errors import TEXT_MAX, code_of
 from trilogue.gateway.tubemq.gateway_context import PublishTarget

@@ -23,7 +23,7 @@ from trilogue.broker.topics.partition import Partition
 from trilogue.entry.entry import EntryHeader
 from trilogue.entry.tubemq.tubemq_entry import WrongChecksum, build_entry, message_id
 from trilogue.gateway.stream import Buffer
-from trilogue.gateway.tubemq.authentication import Role
+from trilogue.gateway.tubemq.auth.authentication import Role
 from trilogue.gateway.tubemq.client_connection import ClientConnection
 from trilogue.gateway.tubemq.errors import EXPECTED, TEXT_MAX, TubeRequestError, code_of
 from trilogue.wire.tubemq.broker_pb2 import AuthorizedInfo, SendMessageResponseB2P

@@ -8,18 +8,18 @@ cdef extern from *:
     #include <sys/uio.h>
     #include <unistd.h>
 
-    /* All of it on disk, or an errno. A sync that failed is never tried again.
+    /* All of it on disk (flags: RWF_DSYNC) or in the page cache (0), or an errno. A sync that failed is never tried again.
        A write that makes the file longer is synced once more: Linux before 6.7 may return from a
        direct synchronous one with the new length in memory only. Its length is asked for by lseek:
        fstat shows the time of the last write, and since Linux 6.13 the next write then has to set
        a new one, which ext4 without a journal writes to disk, as a second write. */
-    static int write_durably(int fd, char *base, ssize_t size, long long offset) {
+    static int write_all(int fd, char *base, ssize_t size, long long offset, int flags) {
         long long length = lseek(fd, 0, SEEK_END);
         if (length < 0) return errno;
-        int extends = offset + size > length;
+        int extends = flags && offset + size > length;
         while (size > 0) {
             struct iovec part = {base, (size_t)size};
-            ssize_t written = pwritev2(fd, &part, 1, offset, RWF_DSYNC);
+            ssize_t written = pwritev2(fd, &part, 1, offset, flags);
             if (written < 0) {
                 if (errno == EINTR) continue;
                 return errno;
@@ -55,7 +55,7 @@ cdef extern from *:
     }
     """
     char *address_of(object data) except NULL
-    int write_durably(int fd, char *base, Py_ssize_t size, long long offset) noexcept nogil
+    int write_all(int fd, char *base, Py_ssize_t size, long long offset, int flags) noexcept nogil
     bint wait_for(int event_fd) noexcept nogil
     void signal_to(int event_fd) noexcept nogil
 
@@ -64,6 +64,7 @@ cdef class NativeCommitter:
     cdef int _jobs
     cdef int _done
     cdef int _fd
+    cdef int _flags
     cdef char *_base
     cdef Py_ssize_t _size
     cdef long long _offset
@@ -71,6 +72,7 @@ cdef class NativeCommitter:
     cdef bint _stopping
     cdef bint _busy
     cdef object _data
+    cdef object _file
     cdef object _scheduler
     cdef object _thread
     cdef object _on_done

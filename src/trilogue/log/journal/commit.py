@@ -31,7 +31,7 @@ from trilogue.log.ports import Committer, Scheduler
 
 if TYPE_CHECKING:  # declared in C, in commit.pxd
     address_of: Callable[[memoryview], object]
-    write_durably: Callable[[int, object, int, int], int]
+    write_all: Callable[[int, object, int, int, int], int]
     wait_for: Callable[[int], bool]
     signal_to: Callable[[int], None]
 
@@ -52,23 +52,30 @@ def start_thread(run: Callable[[], None]) -> threading.Thread:
     return thread
 
 
-def thread_committer(scheduler: Scheduler) -> Committer:
-    """Create the fastest committer available: without the GIL when compiled."""
-    return NativeCommitter(scheduler) if cython.compiled else PythonCommitter(scheduler)
+def thread_committer(scheduler: Scheduler, *, is_durable: bool = True) -> Committer:
+    """Create the fastest committer available: without the GIL when compiled.
+
+    Without `is_durable` it writes and does not sync: for a file that nothing durable depends on.
+    """
+    flags = os.RWF_DSYNC if is_durable else 0
+    kind = NativeCommitter if cython.compiled else PythonCommitter
+    return kind(scheduler, flags)
 
 
 @cython.cclass
 class NativeCommitter:
     """Commits in a thread that runs without the GIL. Works compiled only, on real files only."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: Scheduler, flags: int = os.RWF_DSYNC) -> None:
         self._scheduler = scheduler
+        self._flags = flags
         self._jobs = os.eventfd(0, os.EFD_CLOEXEC)
         self._done = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._size = 0
         self._stopping = False
         self._busy = False
         self._data: memoryview | None = None
+        self._file: File | None = None  # that `_fd` is of
         self._thread: threading.Thread | None = None
 
     def start(self, on_done: Callable[[int], None]) -> None:
@@ -84,7 +91,9 @@ class NativeCommitter:
         self._base = address_of(data)
         self._size = len(data)
         self._data = data  # keeps the memory alive until the thread is done with it
-        self._fd = file.fileno()
+        if file is not self._file:
+            self._file = file
+            self._fd = file.fileno()
         self._offset = offset
         self._busy = True
         signal_to(self._jobs)
@@ -93,7 +102,9 @@ class NativeCommitter:
         with cython.nogil:
             while wait_for(self._jobs):
                 if self._size > 0:
-                    self._result = write_durably(self._fd, self._base, self._size, self._offset)
+                    self._result = write_all(
+                        self._fd, self._base, self._size, self._offset, self._flags
+                    )
                     self._size = 0
                     signal_to(self._done)
                 if self._stopping:
@@ -125,14 +136,15 @@ class NativeCommitter:
 
     def write_last(self, file: File, data: memoryview, offset: int) -> int:
         """Write a window after `close`, and return 0 or an errno."""
-        return commit_now(file, data, offset)
+        return commit_now(file, data, offset, self._flags)
 
 
 class PythonCommitter:
     """Commits in an ordinary thread, through the `File` port: works everywhere."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: Scheduler, flags: int = os.RWF_DSYNC) -> None:
         self._scheduler = scheduler
+        self._flags = flags
         self._jobs: SimpleQueue[tuple[File, memoryview, int] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._busy = False
@@ -152,7 +164,7 @@ class PythonCommitter:
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
-            self._result = commit_now(*job)
+            self._result = commit_now(*job, self._flags)
             job = None  # the window belongs to the loop again
             self._scheduler.call_soon_threadsafe(self._deliver)
 
@@ -175,7 +187,7 @@ class PythonCommitter:
 
     def write_last(self, file: File, data: memoryview, offset: int) -> int:
         """Write a window after `close`, and return 0 or an errno."""
-        return commit_now(file, data, offset)
+        return commit_now(file, data, offset, self._flags)
 
 
 class InlineCommitter:
@@ -211,10 +223,10 @@ class InlineCommitter:
         return commit_now(file, data, offset)
 
 
-def commit_now(file: File, data: memoryview, offset: int) -> int:
+def commit_now(file: File, data: memoryview, offset: int, flags: int = os.RWF_DSYNC) -> int:
     """Write through the port and return 0 or the errno of the failure."""
     try:
-        file.pwrite_durable(data, offset)
+        (file.pwrite_durable if flags else file.pwrite)(data, offset)
     except OSError as error:
         return error.errno or errno.EIO
     except Exception:  # after any error the window is not known to be durable

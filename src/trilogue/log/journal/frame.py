@@ -26,8 +26,9 @@ from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
+from trilogue.entry import header as entry_header
 from trilogue.entry.checksum import crc32c, crc32c_around
-from trilogue.entry.header import CHECKSUM_AT, LENGTH_AT, LENGTH_PREFIX
+from trilogue.entry.header import LENGTH_PREFIX
 from trilogue.log.errors import CorruptLog, FrameTooLarge, NewerFormat
 from trilogue.log.files import BLOCK
 
@@ -43,9 +44,20 @@ _FILE_CHECKED_FROM: Final = 12
 #     magic, checksum, version, flags, 0, length, sequence, durable through, node id, node epoch,
 #     append time, entries, facts, where facts begin, 0
 _FRAME: Final = Struct(">IIBBHIQQIIQIIII")
-_CHECKED_FROM: Final = 8
-_LENGTH_AT: Final = 12
-_SEQUENCE_AT: Final = 16
+MAGIC_AT: Final = 0
+CHECKSUM_AT: Final = 4
+CHECKED_FROM: Final = 8
+VERSION_AT: Final = 8
+LENGTH_AT: Final = 12
+SEQUENCE_AT: Final = 16
+DURABLE_AT: Final = 24
+NODE_ID_AT: Final = 32
+NODE_EPOCH_AT: Final = 36
+APPEND_TIME_AT: Final = 40
+ENTRY_COUNT_AT: Final = 48
+FACT_COUNT_AT: Final = 52
+FACTS_BEGIN_AT: Final = 56
+LAST_WORD_AT: Final = 60
 _WORD: Final = Struct(">I")
 
 FRAME_HEADER: Final = _FRAME.size
@@ -168,20 +180,20 @@ def encode_frame_header(  # the fields of the format, in order
     )
     _WORD.pack_into(
         frame,
-        4,
+        CHECKSUM_AT,
         crc32c_around(
-            frame[_CHECKED_FROM:],
-            [(start - _CHECKED_FROM, end - _CHECKED_FROM, crc) for start, end, crc in known],
+            frame[CHECKED_FROM:],
+            [(start - CHECKED_FROM, end - CHECKED_FROM, crc) for start, end, crc in known],
             seed,
         )
         if known
-        else crc32c(frame[_CHECKED_FROM:], seed),
+        else crc32c(frame[CHECKED_FROM:], seed),
     )
 
 
 def entry_checksum(data: memoryview, start: int) -> int:
     """Return the checksum field of the entry at `start`; it covers all but the first bytes."""
-    (checksum,) = _WORD.unpack_from(data, start + CHECKSUM_AT)
+    (checksum,) = _WORD.unpack_from(data, start + entry_header.CHECKSUM_AT)
     return int(checksum)
 
 
@@ -192,7 +204,7 @@ def frame_at(data: memoryview, position: int, seed: int) -> Frame | None:
     _, checksum, version, flags, _, length, *rest = _FRAME.unpack_from(data, position)
     if not FRAME_HEADER <= length <= MAX_FRAME or position + length > len(data):
         return None
-    if crc32c(data[position + _CHECKED_FROM : position + length], seed) != checksum:
+    if crc32c(data[position + CHECKED_FROM : position + length], seed) != checksum:
         return None
     if version > VERSION:
         raise NewerFormat(f"frame format {version} is newer than {VERSION}, the newest known")
@@ -217,12 +229,12 @@ def sequence_at(data: memoryview, position: int) -> int | None:
     """Return the sequence in a possible frame header, without checking its checksum."""
     if position + FRAME_HEADER > len(data) or _WORD.unpack_from(data, position)[0] != FRAME_MAGIC:
         return None
-    return int.from_bytes(data[position + _SEQUENCE_AT : position + _SEQUENCE_AT + 8], "big")
+    return int.from_bytes(data[position + SEQUENCE_AT : position + SEQUENCE_AT + 8], "big")
 
 
 def frame_length(data: memoryview, position: int) -> int:
     """Return the length, without the padding, in the header of a frame that was just written."""
-    return int(_WORD.unpack_from(data, position + _LENGTH_AT)[0])
+    return int(_WORD.unpack_from(data, position + LENGTH_AT)[0])
 
 
 def iter_frames(data: memoryview, header: FileHeader, position: int = BLOCK) -> Iterator[Frame]:
@@ -252,7 +264,7 @@ def iter_entries(data: memoryview, frame: Frame) -> Iterator[tuple[int, int, int
         if start + LENGTH_PREFIX > end:
             raise CorruptLog("a frame holds fewer entries than it counts", position=position)
         partition_id, owner_epoch, _ = PREFIX.unpack_from(data, position)
-        (after,) = _ENTRY_LENGTH.unpack_from(data, start + LENGTH_AT)
+        (after,) = _ENTRY_LENGTH.unpack_from(data, start + entry_header.LENGTH_AT)
         length = LENGTH_PREFIX + after
         position = start + length
         if position > end:

@@ -14,7 +14,8 @@ later append is refused with it, `on_failed` runs, and the process is expected t
 
     add_entry, add_fact --> the window that fills --> queue (full ones) --> busy --> durable
 
-The window that fills is in an `AppendBuffer` (append_buffer.py), which is compiled.
+The window that fills is in an `AppendBuffer` (append_buffer.py) and the one that is written in a
+`CommitCycle` (commit_cycle.py); both are compiled.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from typing import Final
 from trilogue.log.errors import DiskFull, FrameTooLarge, LogError, StorageFailed, TailFull
 from trilogue.log.files import BLOCK
 from trilogue.log.journal.append_buffer import AppendBuffer
+from trilogue.log.journal.commit_cycle import CommitCycle
 from trilogue.log.journal.files import JournalFile, JournalFiles, SealedFile
 from trilogue.log.journal.frame import (
     CLEAN,
@@ -43,10 +45,7 @@ __all__ = ["Journal", "JournalCounts", "JournalLimits"]
 
 log = logging.getLogger(__name__)
 
-SPACE_CHECK_BYTES: Final = 4 << 20
 SPACE_CHECK_SECONDS: Final = 0.25
-IDLE_WINDOWS: Final = 3
-"""Under load one fills, two are full and one is written; new memory would be 2,048 page faults."""
 
 
 class Journal:
@@ -65,44 +64,49 @@ class Journal:
         node_epoch: int,
         last_sequence: int = 0,
         limits: JournalLimits | None = None,
+        on_commit_seconds: Callable[[float], None] | None = None,
     ) -> None:
         self.limits = limits or JournalLimits()
-        self.counts = JournalCounts()
+        self.files_sealed = 0
+        self.spares_late = 0
         self.on_sealed: Callable[[SealedFile], None] = _ignore
         self.on_failed: Callable[[StorageFailed], None] = _ignore
         self.on_durable: Callable[[], None] = _nothing  # called after each commit's effects
-        self.durable_through = last_sequence
-        self._last_sequence = last_sequence
         self._files = files
         self._committer = committer
         self._scheduler = scheduler
-        self._now_ms = now_ms
         self._monotonic = monotonic
         self._free_bytes = free_bytes
-        self._node_id = node_id
-        self._node_epoch = node_epoch
-        self._file: JournalFile | None = None
         self.buffer = AppendBuffer(self, Window(self.limits.window_bytes))
         self.add_entry = self.buffer.add_entry
         self.on_commit = self.buffer.on_commit
-        self._idle: list[Window] = []
+        self._cycle = CommitCycle(
+            self,
+            self.buffer,
+            committer,
+            scheduler=scheduler,
+            now_ms=now_ms,
+            limits=self.limits,
+            monotonic=monotonic,
+            on_commit_seconds=on_commit_seconds or _ignore,
+            node_id=node_id,
+            node_epoch=node_epoch,
+            last_sequence=last_sequence,
+        )
+        self.schedule_commit = self._cycle.schedule_commit
         self._queue: deque[Window] = deque()
         self.queued = 0  # full windows that wait for the disk: more is appended than is written
-        self._busy: Window | None = None
         self._timed = False  # whether deferred entries wait for the interval
-        self._seal_wanted = False
-        self._dirty = False  # whether this process has written a frame
-        self._closing = False
         self._failure: StorageFailed | None = None
         self._disk_full: DiskFull | None = None
-        self._unchecked_bytes = 0
         self._checked_at = monotonic()
 
     def start(self) -> None:
         """Open the first file to write and start to commit. Raises `OSError`."""
         self.check_space()
-        self._file = self._files.take_file(self.limits.first_file_bytes, prepare_next=False)
-        self._committer.start(self._done)
+        cycle = self._cycle
+        cycle.file = self._files.take_file(self.limits.first_file_bytes, prepare_next=False)
+        self._committer.start(cycle.finish)
 
     # -- adding ----------------------------------------------------------------------------
 
@@ -132,11 +136,11 @@ class Journal:
         elif (window := self.buffer.window).entry_count or window.facts:
             window.callbacks.append(callback)
             if not self.buffer.is_scheduled:
-                self._schedule_commit()
+                self.schedule_commit(False)
         elif self._queue:
             self._queue[-1].callbacks.append(callback)
-        elif self._busy is not None:
-            self._busy.callbacks.append(callback)
+        elif (busy := self._cycle.busy) is not None:
+            busy.callbacks.append(callback)
         else:
             self._scheduler.call_soon(lambda: callback(None))
 
@@ -169,44 +173,56 @@ class Journal:
     @property
     def last_sequence(self) -> int:
         """The sequence of the newest frame that was sent to the disk, durable or not."""
-        return self._last_sequence
+        return self._cycle.last_sequence
+
+    @property
+    def durable_through(self) -> int:
+        """The sequence of the newest frame that is durable."""
+        return self._cycle.durable_through
+
+    @property
+    def counts(self) -> JournalCounts:
+        """What was written since the start."""
+        cycle = self._cycle
+        return JournalCounts(
+            commits=cycle.commits,
+            entries=cycle.entries,
+            facts=cycle.facts,
+            bytes_written=cycle.bytes_written,
+            files_sealed=self.files_sealed,
+            spares_late=self.spares_late,
+        )
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing waits for the disk."""
-        return self._busy is None and not self._queue and self.buffer.window.is_empty
+        return self._cycle.busy is None and not self._queue and self.buffer.window.is_empty
 
     @property
     def unsealed_entries(self) -> int:
         """The number of entries in the current file."""
-        return 0 if self._file is None else self._file.entry_count
+        file: JournalFile | None = self._cycle.file
+        return 0 if file is None else file.entry_count
 
     @property
     def unsealed_since_ms(self) -> int | None:
         """Append time of the first frame in the current file; None while it is empty."""
-        file = self._file
+        file: JournalFile | None = self._cycle.file
         return None if file is None or file.is_empty else file.first_append_ms
 
     # -- committing ------------------------------------------------------------------------
 
-    def schedule_commit(self, deferred: bool) -> None:
-        """Commit the window that fills: when the disk is idle, or within the interval."""
-        if not deferred:
-            self._schedule_commit()
-        elif not self._timed:
+    def start_interval(self) -> None:
+        """Commit the window that fills, which has deferred entries, within the interval."""
+        if not self._timed:
             self._timed = True
             self._scheduler.call_later(self.limits.interval_s, self._time_over)
-
-    def _schedule_commit(self) -> None:
-        self.buffer.is_scheduled = True
-        if self._busy is None:
-            self._scheduler.call_soon(self._kick)
 
     def _time_over(self) -> None:
         """End the interval of deferred entries, which an earlier commit may have included."""
         self._timed = False
         if not self.buffer.is_scheduled and not self.buffer.window.is_empty:
-            self._schedule_commit()
+            self.schedule_commit(False)
 
     def replace_window(self, size: int, size_max: int) -> Window:
         """Replace the window that fills because it has no room for `size` more bytes."""
@@ -214,7 +230,7 @@ class Journal:
             raise FrameTooLarge(f"{size} bytes exceed {size_max}, the limit of a frame")
         window = self.buffer.window
         if window.is_empty:
-            self._idle.append(window)
+            self._cycle.idle.append(window)
         else:
             window.close()
             window.compute_checksum()
@@ -223,9 +239,8 @@ class Journal:
         if FRAME_HEADER + size > self.limits.window_bytes:
             self.buffer.window = Window(FRAME_HEADER + size)
         else:
-            self.buffer.window = self._fresh()
-        if self._busy is None:
-            self._kick()
+            self.buffer.window = self._cycle.take_fresh()
+        self._cycle.kick()
         if self._failure is not None:
             self.refuse()
         return self.buffer.window
@@ -242,116 +257,20 @@ class Journal:
         else:
             self.buffer.refusal = None
 
-    def _fresh(self) -> Window:
-        return self._idle.pop() if self._idle else Window(self.limits.window_bytes)
-
-    def _next_window(self) -> Window | None:
-        """Return the oldest window that is due; replace it if it is the one that fills."""
-        if self._queue:
-            window = self._queue.popleft()
-            self._decide()
-            return window
-        window = self.buffer.window
-        if window.is_empty or not (self.buffer.is_scheduled or self._closing):
-            return None
-        window.close()
-        self.buffer.window = self._fresh()
-        self.buffer.is_scheduled = False
+    def next_queued(self) -> Window:
+        """Take the oldest of the full windows that wait for the disk."""
+        window = self._queue.popleft()
+        self._decide()
         return window
 
-    def _kick(self) -> None:
-        if self._busy is not None or self._failure is not None or self._closing:
-            return
-        window = self._next_window()
-        if window is None:
-            self.buffer.is_scheduled = False
-            return
-        self._busy = window
-        try:
-            file, frame = self._prepare(window, 0)
-        except OSError as error:
-            self._fail(error.errno or 0)
-            return
-        self._committer.submit(file.file, frame, file.position)
-
-    def _prepare(self, window: Window, flags: int) -> tuple[JournalFile, memoryview]:
-        """Make the window the next frame of the current file, which is opened if needed."""
-        file = self._file
+    def open_file(self) -> JournalFile:
+        """Return the file for the next frame: the first of this process, or the first of a file."""
+        file: JournalFile | None = self._cycle.file
         if file is None:
-            self.counts.spares_late += not self._files.is_ready
-            file = self._file = self._files.take_file()
-        elif not self._dirty:  # a journal without frames needs no second file on the disk
-            self._files.prepare_spare()
-        self._dirty = True
-        now_ms = self._now_ms()
-        self._last_sequence += 1
-        frame = window.seal(
-            seed=file.seed,
-            flags=flags,
-            sequence=self._last_sequence,
-            durable_through=self.durable_through,
-            node_id=self._node_id,
-            node_epoch=self._node_epoch,
-            append_time_ms=now_ms,
-        )
-        if file.is_empty:
-            file.first_sequence = self._last_sequence
-            file.first_append_ms = now_ms
-        return file, frame
-
-    def _done(self, result: int) -> None:
-        """Handle the end of the busy window's commit."""
-        if result:
-            self._fail(result)
-            return
-        window, file = self._busy, self._file
-        assert window is not None
-        assert file is not None
-        size = BLOCK * -(-self._frame_size(window) // BLOCK)
-        file.position += size
-        file.entry_count += window.entry_count
-        file.last_sequence = self.durable_through = window.sequence
-        self._count(window, size)
-        is_due = self._is_due(file)
-        if is_due:
-            self._file = None
-            self._seal_wanted = False
-        self._busy = None
-        self._kick()
-        self._apply(window)
-        if is_due:
-            self._seal(file)
-        self.on_durable()
-
-    @staticmethod
-    def _frame_size(window: Window) -> int:
-        return window.used + len(window.view) - window.limit
-
-    def _count(self, window: Window, size: int) -> None:
-        counts = self.counts
-        counts.commits += 1
-        counts.entries += window.entry_count
-        counts.facts += window.fact_count
-        counts.bytes_written += size
-        self._unchecked_bytes += size
-        if self._unchecked_bytes >= SPACE_CHECK_BYTES:
-            self.check_space()
-
-    def _apply(self, window: Window) -> None:
-        """Run everything that waited for this window, then reuse it."""
-        window.advance()
-        for callback in window.callbacks:
-            try:  # as `_run_callback` does
-                callback(None)
-            except Exception:
-                log.exception("journal.callback_failed")
-        if len(window.view) == self._window_size and len(self._idle) < IDLE_WINDOWS:
-            window.reset()
-            self._idle.append(window)
-
-    @property
-    def _window_size(self) -> int:
-        return BLOCK * -(-self.limits.window_bytes // BLOCK)
+            self.spares_late += not self._files.is_ready
+            return self._files.take_file()
+        self._files.prepare_spare()  # a journal without frames needs no second file on the disk
+        return file
 
     # -- files -----------------------------------------------------------------------------
 
@@ -360,8 +279,9 @@ class Journal:
 
         It continues without a next file if a full disk has no room for one: reads still work.
         """
-        file = self._file
-        if file is None or (file.is_empty and self._busy is None):
+        file: JournalFile | None = self._cycle.file
+        is_busy = self._cycle.busy is not None
+        if file is None or (file.is_empty and not is_busy):
             return
         if now_ms is not None:
             since = self.unsealed_since_ms
@@ -369,30 +289,24 @@ class Journal:
                 return
         if not self._files.is_ready and self._free_bytes() < self.limits.window_bytes:
             return
-        if self._busy is not None:
-            self._seal_wanted = True
+        if is_busy:
+            self._cycle.is_seal_wanted = True
         else:
-            self._file = None
-            self._seal(file)
+            self._cycle.file = None
+            self.seal_file(file)
 
-    def _is_due(self, file: JournalFile) -> bool:
-        limits = self.limits
-        position = file.position
-        return (
-            self._seal_wanted
-            or position >= limits.file_bytes
-            or file.entry_count >= limits.file_entries
-            # beyond the zero-filled blocks commits are slow: change files as soon as that helps
-            or (position >= max(file.prepared, limits.first_file_bytes) and self._files.is_ready)
-        )
+    def has_file_ready(self) -> bool:
+        """Whether another prepared file can be taken at once."""
+        return self._files.is_ready
 
-    def _seal(self, file: JournalFile) -> None:
-        self.counts.files_sealed += 1
+    def seal_file(self, file: JournalFile) -> None:
+        """Seal a file that takes no more frames."""
+        self.files_sealed += 1
         self.on_sealed(file.seal())
 
     def check_space(self) -> None:
         """Look how much of the disk is free: appends are refused while it is full."""
-        self._unchecked_bytes = 0
+        self._cycle.unchecked_bytes = 0
         self._checked_at = self._monotonic()
         free_bytes = self._free_bytes()
         was_full = self._disk_full is not None
@@ -409,16 +323,18 @@ class Journal:
 
     # -- ends ------------------------------------------------------------------------------
 
-    def _fail(self, error: int) -> None:
+    def fail(self, error: int) -> None:
         """Fail all waiting callbacks, and refuse every later append."""
         reason = os.strerror(error) if error else "cannot open a journal file"
         failure = StorageFailed(f"the journal could not be written: {reason}")
         log.critical("journal.failed", extra={"errno": error, "reason": reason})
         self.buffer.refusal = self._failure = failure
-        busy = [] if self._busy is None else [self._busy]
+        cycle = self._cycle
+        busy = [] if cycle.busy is None else [cycle.busy]
         windows = (*busy, *self._queue, self.buffer.window)
         callbacks = [callback for window in windows for callback in window.callbacks]
-        self._busy = None
+        cycle.busy = None
+        cycle.is_stopped = True
         self._queue.clear()
         self.queued = 0
         for window in (*busy, self.buffer.window):
@@ -429,35 +345,39 @@ class Journal:
 
     def close(self) -> None:
         """Write what was added, and a last frame that marks all of it as durable; then close."""
-        if self._closing:
+        cycle = self._cycle
+        if cycle.is_closing:
             return
-        self._closing = True
+        cycle.is_closing = cycle.is_stopped = True
         result = self._committer.close()
         self._files.stop_preparing()
         if self._failure is None and result is not None:
-            self._done(result)
-        while self._write_now(self._next_window()):
+            cycle.finish_commit(result)
+        while self._write_now(cycle.next_window()):
             pass
-        if self._dirty:
+        if cycle.is_dirty:
             self._write_now(Window(BLOCK), CLEAN)
         if self._failure is None:
             self._failure = _Closed("the log is closed")
             self._decide()
-        if self._file is not None:
-            self._file.file.close()
+        if cycle.file is not None:
+            cycle.file.file.close()
         self._files.close()
 
     def _write_now(self, window: Window | None, flags: int = 0) -> bool:
         """Commit a window synchronously; for `close`."""
         if window is None or self._failure is not None:
             return False
-        self._busy = window
+        cycle = self._cycle
+        cycle.busy = window
         try:
-            file, frame = self._prepare(window, flags)
+            frame = cycle.prepare(window, flags)
         except OSError as error:
-            self._fail(error.errno or 0)
+            self.fail(error.errno or 0)
             return False
-        self._done(self._committer.write_last(file.file, frame, file.position))
+        file: JournalFile | None = cycle.file
+        assert file is not None
+        cycle.finish_commit(self._committer.write_last(file.file, frame, file.position))
         return True
 
 

@@ -18,18 +18,12 @@ from typing import Protocol, TypeAlias
 
 import cython
 
-from trilogue.entry.checksum import WORTH_COMBINING, crc32c_around
+from trilogue.entry.checksum import WORTH_COMBINING, crc32c, crc32c_around
 from trilogue.entry.header import CHECKED_FROM
-from trilogue.log.errors import StorageFailed
+from trilogue.log.errors import FrameTooLarge, StorageFailed
 from trilogue.log.files import BLOCK
-from trilogue.log.journal.frame import (
-    FACT,
-    FRAME_HEADER,
-    PREFIX,
-    encode_frame_header,
-    entry_checksum,
-    padded,
-)
+from trilogue.log.journal import frame as journal_frame
+from trilogue.log.journal.frame import FACT, FRAME_HEADER, PREFIX, entry_checksum, padded
 from trilogue.log.memory import aligned
 
 if not cython.compiled:  # window.pxd imports the compiled version
@@ -41,6 +35,23 @@ CommitCallback: TypeAlias = "Callable[[StorageFailed | None], None]"
 _PREFIX_SIZE = PREFIX.size
 _WORTH_COMBINING = WORTH_COMBINING
 _ZEROS = memoryview(bytes(BLOCK))
+_MAX_FRAME = journal_frame.MAX_FRAME
+_FRAME_MAGIC = journal_frame.FRAME_MAGIC
+_VERSION = journal_frame.VERSION
+_MAGIC_AT = journal_frame.MAGIC_AT
+_CHECKSUM_AT = journal_frame.CHECKSUM_AT
+_FRAME_CHECKED_FROM = journal_frame.CHECKED_FROM
+_VERSION_AT = journal_frame.VERSION_AT
+_LENGTH_AT = journal_frame.LENGTH_AT
+_SEQUENCE_AT = journal_frame.SEQUENCE_AT
+_DURABLE_AT = journal_frame.DURABLE_AT
+_NODE_ID_AT = journal_frame.NODE_ID_AT
+_NODE_EPOCH_AT = journal_frame.NODE_EPOCH_AT
+_APPEND_TIME_AT = journal_frame.APPEND_TIME_AT
+_ENTRY_COUNT_AT = journal_frame.ENTRY_COUNT_AT
+_FACT_COUNT_AT = journal_frame.FACT_COUNT_AT
+_FACTS_BEGIN_AT = journal_frame.FACTS_BEGIN_AT
+_LAST_WORD_AT = journal_frame.LAST_WORD_AT
 
 
 class CommitListener(Protocol):
@@ -142,9 +153,8 @@ class Window:
         checksum = crc32c_around(self.view[FRAME_HEADER : self.used], parts)
         self.known = [(FRAME_HEADER, self.used, checksum)]
 
-    def seal(
+    def seal(  # noqa: PLR0917 - once per commit
         self,
-        *,
         seed: int,
         flags: int,
         sequence: int,
@@ -164,20 +174,45 @@ class Window:
         self.fact_count = len(self.facts)
         self.sequence = sequence
         self.append_time_ms = append_time_ms
-        encode_frame_header(
-            view[:end],
-            seed=seed,
-            flags=flags,
-            sequence=sequence,
-            durable_through=durable_through,
-            node_id=node_id,
-            node_epoch=node_epoch,
-            append_time_ms=append_time_ms,
-            entry_count=self.entry_count,
-            fact_count=self.fact_count,
-            facts_at=facts_at,
-            known=self.known,
+        self._write_header(
+            end, seed, flags, sequence, durable_through, node_id, node_epoch, facts_at
         )
         size = padded(end)
         view[end:size] = _ZEROS[: size - end]
         return view[:size]
+
+    def _write_header(  # noqa: PLR0917 - once per commit
+        self,
+        end: int,
+        seed: int,
+        flags: int,
+        sequence: int,
+        durable_through: int,
+        node_id: int,
+        node_epoch: int,
+        facts_at: int,
+    ) -> None:
+        """Write what `frame.encode_frame_header` writes, field by field."""
+        if end > _MAX_FRAME:
+            raise FrameTooLarge(f"a frame of {end} bytes exceeds {_MAX_FRAME}")
+        view = self.view
+        data = writable_bytes_of(view)
+        store32(data, _MAGIC_AT, _FRAME_MAGIC)
+        store32(data, _VERSION_AT, _VERSION << 24 | flags << 16)
+        store32(data, _LENGTH_AT, end)
+        store64(data, _SEQUENCE_AT, sequence)
+        store64(data, _DURABLE_AT, durable_through)
+        store32(data, _NODE_ID_AT, node_id)
+        store32(data, _NODE_EPOCH_AT, node_epoch)
+        store64(data, _APPEND_TIME_AT, self.append_time_ms)
+        store32(data, _ENTRY_COUNT_AT, self.entry_count)
+        store32(data, _FACT_COUNT_AT, self.fact_count)
+        store32(data, _FACTS_BEGIN_AT, facts_at)
+        store32(data, _LAST_WORD_AT, 0)
+        start = _FRAME_CHECKED_FROM
+        if self.known:
+            parts = [(part - start, to - start, crc) for part, to, crc in self.known]
+            checksum = crc32c_around(view[start:end], parts, seed)
+        else:
+            checksum = crc32c(view[start:end], seed)
+        store32(data, _CHECKSUM_AT, checksum - (checksum >> 31 << 32))  # as a signed number

@@ -85,12 +85,14 @@ class StoreOptions(msgspec.Struct, frozen=True):
             )
 
 
-def open_store(options: StoreOptions) -> S3ObjectStore | DirectoryStore:
+def open_store(
+    options: StoreOptions, *, request_s: float = REQUEST_S
+) -> S3ObjectStore | DirectoryStore:
     """Create the store of a URL, without a request to it."""
     options.check()
     if urlsplit(options.url).scheme == "file":
         return DirectoryStore(Path(unquote(urlsplit(options.url).path)), OsFileSystem())
-    return S3ObjectStore(options)
+    return S3ObjectStore(options, request_s=request_s)
 
 
 class Reach(msgspec.Struct, frozen=True):

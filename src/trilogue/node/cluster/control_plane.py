@@ -26,7 +26,7 @@ class ClusterView(msgspec.Struct, frozen=True):
 
     asked_s: float  # before the leases were read, by this process's clock
     leases: Sequence[Lease]
-    moves: Mapping[int, int]  # slot -> its next owner, as somebody wants it
+    moves: Mapping[int, int]  # slot -> its next owner, as an operator wants it
     owners: Mapping[int, int]  # slot -> its owner
     served: Collection[int]  # slots that this node serves
     present: Collection[bytes] = ()  # homes of the processes that are connected

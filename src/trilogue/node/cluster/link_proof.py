@@ -7,7 +7,7 @@
           ── HMAC-SHA256(key, CONNECTS nonces certificate) ────────────────►
 ```
 
-The certificate is made at each start and signed by nobody. Both proofs contain it as each end has
+The certificate is made at each start, without an authority. Both proofs contain it as each end has
 seen it, so that a proof is worth nothing to a third party with a certificate of its own.
 """
 

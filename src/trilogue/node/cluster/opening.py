@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 
 from msgspec.structs import replace
@@ -9,9 +10,8 @@ from msgspec.structs import replace
 from trilogue.log.directory import DataDirectory
 from trilogue.log.errors import StorageFailed
 from trilogue.log.files import OsFileSystem
-from trilogue.log.ports import Scheduler
 from trilogue.meta.postgres import PostgresMeta
-from trilogue.meta.postgres_connection import BlockingConnection
+from trilogue.meta.postgres_connection import blocking_connection
 from trilogue.meta.queued_meta import OnFailed
 from trilogue.meta.shared_journal import read_journal
 from trilogue.meta.state import MetaState
@@ -56,12 +56,12 @@ def open_cluster_meta(
 
 
 def open_shared_journal(
-    cluster: ClusterPlace, state: MetaState, scheduler: Scheduler, on_failed: OnFailed
+    cluster: ClusterPlace, state: MetaState, loop: asyncio.AbstractEventLoop, on_failed: OnFailed
 ) -> SharedCommitter:
     """Start the committer of a node with `ack=shared`, which has begun its epoch; LogError."""
     assert cluster.shared is not None
     return SharedCommitter(
-        scheduler,
+        loop,
         cluster.url,
         node_id=state.node_id,
         epoch=cluster.shared.after_epoch + 1,
@@ -84,6 +84,6 @@ def restore_journal(
     """
     through = state.flushed_through
     read = partial(read_journal, node_id=state.node_id, epoch=epoch, through=through)
-    with BlockingConnection(cluster.url) as connection:
+    with blocking_connection(cluster.url) as connection:
         windows = connection.run(read)
     write_journal(fs, directory.journal, state.cluster_id, windows)

@@ -13,7 +13,7 @@ class SharedPlace(msgspec.Struct, frozen=True):
     spread_after_s: float | None = None  # after a lease is over; None: slots wait for their node
     after_epoch: int = 0  # the epoch of the node that is over; 0 = there was none
     after_renewals: int | None = None  # of its lease; None: it is this process's own
-    is_recovery: bool = False  # it serves nobody: it brings the journal into segments, and ends
+    is_recovery: bool = False  # it serves no clients: it brings the journal into segments, and ends
 
 
 class ClusterPlace(msgspec.Struct, frozen=True):

@@ -1,15 +1,16 @@
 """The committer of a node with `ack=shared`: a window is durable when PostgreSQL has its row.
 
 ```
- loop ──submit()──► thread ──► the journal file (for the flush; nothing depends on it)
-   ▲                  │
-   │                  └──────► INSERT ... WHERE its epoch   one row: done
-   └──── done ◄───────┘            no answer: the same bytes again, until PostgreSQL is back
-                                   no row: taken over; nothing is acknowledged any more
+ loop ──submit()──► INSERT ... WHERE its epoch   one row: stored
+   ▲        │          no answer: the same bytes again, until PostgreSQL is back
+   │        ▼          no row: taken over; nothing is acknowledged any more
+   └─── commit thread: the journal file (for the flush), meanwhile, without a sync
 ```
 
-The thread has an event loop and two connections: one for windows, one for the lease, for
-flushed-through and for emptying tables, so that these never wait for each other.
+Windows have a connection on the node's own loop: an acknowledgement waits for one round trip, and
+for no other thread's Python. A thread with an event loop and a connection of its own keeps the
+lease, records flushed-through and empties tables, also while the node's loop is busy. It stores the
+last windows, too, since the node's loop stands still while the journal closes.
 
 A row has the number and the incarnation of the journal file, and the frame as it is in that file: a
 recovery writes the files again (window_recovery.py).
@@ -28,8 +29,8 @@ from typing import Final
 
 from trilogue.log.errors import StorageFailed
 from trilogue.log.files import BLOCK, File
+from trilogue.log.journal.commit import thread_committer
 from trilogue.log.journal.frame import FileHeader, decode_file_header
-from trilogue.log.ports import Scheduler
 from trilogue.meta import leases
 from trilogue.meta.errors import Fenced
 from trilogue.meta.postgres_connection import Connection, connect, is_full, may_pass
@@ -51,7 +52,7 @@ class SharedCommitter:
 
     def __init__(
         self,
-        scheduler: Scheduler,
+        loop: asyncio.AbstractEventLoop,
         url: str,
         *,
         node_id: int,
@@ -66,7 +67,7 @@ class SharedCommitter:
         self.lease_ends_s = self._renewed_s + lease_s
         self.keeps_lease = False  # at the end: this process starts as the node again
         self._released_as = leases.RELEASED
-        self._scheduler = scheduler
+        self._loop = loop
         self._url = url
         self._lease_s = lease_s
         self._on_failed = on_failed
@@ -81,11 +82,13 @@ class SharedCommitter:
         self._swap_due = False
         self._busy = False
         self._is_closing = False
+        self._pending: tuple[int, bytes] = (0, b"")  # the window under way, and its row
         self._result = 0
+        self._parts = 0  # of the pending window: its row and the write of its file
+        self._files = thread_committer(loop, is_durable=False)
         self._away_since: float | None = None
-        self._settled = threading.Event()
         self._started = threading.Event()
-        self._loop: asyncio.AbstractEventLoop
+        self._thread_loop: asyncio.AbstractEventLoop
         self._ended: asyncio.Event
         self._more: asyncio.Event
         self._thread = threading.Thread(target=self._run, name="shared journal", daemon=True)
@@ -109,48 +112,59 @@ class SharedCommitter:
     def start(self, on_done: Callable[[int], None]) -> None:
         """Store the callback."""
         self._on_done = on_done
+        self._files.start(self._end_part)
 
     def submit(self, file: File, data: memoryview, offset: int) -> None:
         """Commit a window."""
         if self._busy or self._is_closing:
             raise RuntimeError("one commit at a time")
         self._busy = True
-        self._settled.clear()
-        self._loop.call_soon_threadsafe(self._begin, file, data, offset)
+        try:
+            self._pending = encode_row(self._header_of(file), data)
+        except OSError as error:
+            self._parts = 1
+            self._loop.call_soon(self._end_part, error.errno or errno.EIO)
+            return
+        self._parts = 2
+        self._files.submit(file, data, offset)
+        self._task = self._loop.create_task(self._commit(*self._pending))
 
     def close(self) -> int | None:
-        """Give the window under way a last chance; return its result if it is not reported."""
+        """Store the window under way, if there is one, and return the result."""
         self._is_closing = True
+        self._result = self._files.close() or self._result
         if not self._busy:
             return None
-        if not self._settled.wait(CLOSE_S):
-            self._result = errno.ETIMEDOUT  # may be stored, and is not acknowledged
         self._busy = False
-        return self._result
+        if self._journal is not None:
+            self._journal.connection.terminate()  # the row may be stored already, or not
+        return self._result or self._store_last(*self._pending)
 
     def write_last(self, file: File, data: memoryview, offset: int) -> int:
         """Commit a window after `close`, and return 0 or an errno."""
-        future = asyncio.run_coroutine_threadsafe(self._commit(file, data, offset), self._loop)
         try:
-            return future.result(CLOSE_S)
-        except TimeoutError:
-            future.cancel()
-            return errno.ETIMEDOUT
+            row = encode_row(self._header_of(file), data)
+        except OSError as error:
+            return error.errno or errno.EIO
+        return self._files.write_last(file, data, offset) or self._store_last(*row)
 
     def flushed(self, sequence: int) -> None:
         """Note that all windows up to a sequence are in segments, which others can read."""
         self._flushed = max(self._flushed, sequence)
         with contextlib.suppress(RuntimeError):  # the thread has ended
-            self._loop.call_soon_threadsafe(self._more.set)
+            self._thread_loop.call_soon_threadsafe(self._more.set)
 
     def end(self) -> None:
         """Give the lease up, unless this process keeps it, and end the thread.
 
         Everything else of the node is closed.
         """
+        if self._journal is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._journal.connection.terminate)
         if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._ended.set)
-            self._loop.call_soon_threadsafe(self._more.set)
+            self._thread_loop.call_soon_threadsafe(self._ended.set)
+            self._thread_loop.call_soon_threadsafe(self._more.set)
             self._thread.join(CLOSE_S)
 
     def end_recovery(self) -> None:
@@ -158,67 +172,32 @@ class SharedCommitter:
         self.keeps_lease = False
         self._released_as = leases.SPREAD
 
-    def _deliver(self, result: int) -> None:
-        if self._busy:
+    # windows, on the loop
+
+    async def _commit(self, sequence: int, row: bytes) -> None:
+        result = 0
+        try:
+            await self._store(sequence, row)
+        except Exception as error:  # noqa: BLE001 - whatever it was, nothing may be acked
+            if self._is_closing:
+                return  # `close` stores it
+            result = self._refuse(error, sequence)
+        self._end_part(result)
+
+    def _end_part(self, result: int) -> None:
+        """Deliver 0 or an errno when the row is stored and the file, which stays open, written."""
+        self._result = self._result or result
+        self._parts -= 1
+        if self._parts == 0 and self._busy:
             self._busy = False
-            self._on_done(result)
+            self._on_done(self._result)
 
-    # -- the thread's side ---------------------------------------------------------------------
-
-    def _run(self) -> None:
-        asyncio.run(self._serve())
-
-    async def _serve(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._ended, self._more = asyncio.Event(), asyncio.Event()
-        self._started.set()
-        await self._keep_lease()
-        await self._ended.wait()
-        journal = self._journal
-        if self._lease_connection is not None and not self.keeps_lease:
-            with contextlib.suppress(Exception):
-                await leases.release(
-                    self._lease_connection, self.node_id, self.epoch, self._released_as
-                )
-        for each in (self._lease_connection, None if journal is None else journal.connection):
-            if each is not None:
-                with contextlib.suppress(Exception):
-                    await each.close(timeout=1.0)
-
-    def _report(self, error: Exception) -> None:
-        """Let the node end with an error."""
-        log.error("journal.shared_failed", extra={"reason": str(error)})
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            self._scheduler.call_soon_threadsafe(lambda: self._on_failed(error))
-
-    # windows
-
-    def _begin(self, file: File, data: memoryview, offset: int) -> None:
-        self._task = self._loop.create_task(self._work(file, data, offset))
-
-    async def _work(self, file: File, data: memoryview, offset: int) -> None:
-        self._result = result = await self._commit(file, data, offset)
-        self._settled.set()
-        with contextlib.suppress(RuntimeError):
-            self._scheduler.call_soon_threadsafe(lambda: self._deliver(result))
-
-    async def _commit(self, file: File, data: memoryview, offset: int) -> int:
-        """Write a window to the file and to PostgreSQL; return 0 or an errno."""
-        try:
-            file.pwrite(data, offset)
-            sequence, row = encode_row(self._header_of(file), data)
-        except OSError as error:
-            return error.errno or errno.EIO
-        try:
-            await self._write(sequence, row)
-        except Fenced as error:
-            self._report(error)
-            return errno.ESTALE
-        except Exception as error:  # whatever it was, nothing may be acked
-            log.exception("journal.window_failed", extra={"sequence": sequence})
-            self._report(error)
-            return errno.EIO
-        return 0
+    def _refuse(self, error: Exception, sequence: int) -> int:
+        """Let the node end, and return the errno of a window that is not stored."""
+        if not isinstance(error, Fenced):
+            log.error("journal.window_failed", extra={"sequence": sequence}, exc_info=error)
+        self._report(error)
+        return errno.ESTALE if isinstance(error, Fenced) else errno.EIO
 
     def _header_of(self, file: File) -> FileHeader:
         known, header = self._file
@@ -229,15 +208,12 @@ class SharedCommitter:
             self._file = file, header
         return header
 
-    async def _write(self, sequence: int, row: bytes) -> None:
+    async def _store(self, sequence: int, row: bytes) -> None:
         """Store a window: the same bytes again and again until the outcome is known."""
         while True:
             try:
                 journal = await self._connected()
-                self._warnings.clear()
-                await journal.write(sequence, row)
-                if self._warnings:  # durable here, but not on the synchronous standby
-                    raise ConnectionError(f"answered with a warning: {self._warnings}")
+                await self._store_once(journal, sequence, row)
             except Exception as error:
                 if self._is_closing or not (may_pass(error) or is_full(error)):
                     raise
@@ -250,25 +226,35 @@ class SharedCommitter:
             log.info("journal.postgres_back", extra={"away_s": away_s})
             self._away_since = None
         if self._swap_due:
-            self._swap_due = False
             journal.swap()
+            self._swap_due = False  # after it: the thread empties the other half from now on
+
+    async def _store_once(self, journal: SharedJournal, sequence: int, row: bytes) -> None:
+        self._warnings.clear()
+        await journal.write(sequence, row)
+        if self._warnings:  # durable here, but not on the synchronous standby
+            raise ConnectionError(f"answered with a warning: {self._warnings}")
 
     async def _connected(self) -> SharedJournal:
+        if self._is_closing:
+            raise ConnectionError("the journal is closed")
         journal = self._journal
-        if journal is not None and not journal.connection.is_closed():
-            return journal
+        if journal is None or journal.connection.is_closed():
+            journal = self._journal = await self._connect()
+        return journal
+
+    async def _connect(self) -> SharedJournal:
+        """Return the journal with a new connection, to a server with all that was acknowledged."""
         connection = await connect(self._url)
         connection.add_log_listener(self._on_message)
-        if journal is None:
-            journal = SharedJournal(connection, self.node_id, self.epoch)
-        journal.connection = connection
+        known = self._journal or SharedJournal(connection, self.node_id, self.epoch)
+        journal = known.reached_by(connection)
         try:
             if self._last:
                 await journal.check_last(self._last)
         except BaseException:
             connection.terminate()
             raise
-        self._journal = journal
         return journal
 
     async def _wait_after(self, error: Exception) -> None:
@@ -284,6 +270,58 @@ class SharedCommitter:
     def _on_message(self, _connection: object, message: object) -> None:
         if getattr(message, "severity_en", None) == "WARNING":
             self._warnings.append(str(message))
+
+    def _store_last(self, sequence: int, row: bytes) -> int:
+        """Store a window by the thread, while the loop stands still; return 0 or an errno."""
+        future = asyncio.run_coroutine_threadsafe(
+            self._store_beside(sequence, row), self._thread_loop
+        )
+        try:
+            future.result(2 * CLOSE_S)
+        except TimeoutError:
+            return errno.ETIMEDOUT  # may be stored, and is not acknowledged
+        except Exception as error:  # noqa: BLE001 - whatever it was, nothing may be acked
+            return self._refuse(error, sequence)
+        return 0
+
+    # -- the thread's side ---------------------------------------------------------------------
+
+    def _run(self) -> None:
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        self._thread_loop = asyncio.get_running_loop()
+        self._ended, self._more = asyncio.Event(), asyncio.Event()
+        self._started.set()
+        await self._keep_lease()
+        await self._ended.wait()
+        connection = self._lease_connection
+        if connection is None:
+            return
+        with contextlib.suppress(Exception):
+            if not self.keeps_lease:
+                await leases.release(connection, self.node_id, self.epoch, self._released_as)
+        with contextlib.suppress(Exception):
+            await connection.close(timeout=1.0)
+
+    def _report(self, error: Exception) -> None:
+        """Let the node end with an error."""
+        log.error("journal.shared_failed", extra={"reason": str(error)})
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._on_failed, error)
+
+    async def _store_beside(self, sequence: int, row: bytes) -> None:
+        """Store a window by a connection of its own, once, unless it is known to be stored."""
+        if sequence <= self._last:
+            return
+        async with asyncio.timeout(CLOSE_S):
+            journal = await self._connect()
+            try:
+                await self._store_once(journal, sequence, row)
+            finally:
+                with contextlib.suppress(Exception):
+                    await journal.connection.close(timeout=1.0)
+        self._last = sequence
 
     # the lease
 

@@ -18,6 +18,7 @@ import importlib
 import logging
 import os
 import shutil
+import time
 from pathlib import Path
 from typing import Final
 
@@ -54,10 +55,17 @@ MODULES: Final = (
 )
 
 
-def load_modules() -> None:
-    """Import what `recover_slots` needs: a job of its process, before there is a hurry."""
+def prepare_recovery(url: str) -> None:
+    """Import what `recover_slots` needs, and connect: a job of its process before there is a hurry.
+
+    StorageFailed, CorruptLog if only the modules are there.
+    """
     for name in MODULES:
         importlib.import_module(name)
+    from trilogue.meta.postgres_connection import prepare_connection
+    from trilogue.meta.postgres_opening import read_beforehand
+
+    prepare_connection(url, read_beforehand)
 
 
 class SlotRecovery(msgspec.Struct, frozen=True):
@@ -98,9 +106,11 @@ async def _recover(job: SlotRecovery, folder: Path) -> dict[int, int]:
         "journal.file-size": JOURNAL_FILE_BYTES,
         **closed,
     }
+    began_s = time.monotonic()
     node = Node(job.settings.replaced(own, "recovery"), place=job.place)
     node.new_helper = ThreadHelper  # no client waits for this process
     await node.start()
+    opened_s = time.monotonic()
     state = node.storage.meta.state
     owners = [state.slots[slot].node_id for slot in range(len(state.slots))]
     node.hand_over.owners = spread_over(owners, state.node_id, job.others)
@@ -108,7 +118,17 @@ async def _recover(job: SlotRecovery, folder: Path) -> dict[int, int]:
     assert shared is not None
     shared.keeps_lease = True  # if this fails: it runs out, and is tried again
     await node.drain(asyncio.Event(), FLUSH_LIMIT_S)
+    flushed_s = time.monotonic()
     await node.close()
+    log.info(
+        "slots.recovery_ended",
+        extra={
+            "node": state.node_id,
+            "open_s": round(opened_s - began_s, 3),  # epochs, metadata, rows, replay
+            "flush_s": round(flushed_s - opened_s, 3),
+            "give_s": round(time.monotonic() - flushed_s, 3),  # the rest of the flush, GiveSlots
+        },
+    )
     if node.failure is not None:
         raise StartError(f"node {state.node_id} failed: {node.failure}")
     if not node.hand_over.is_done:

@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 
 PREPARE_S: Final = 30.0  # for a merge under way, and for decisions of transactions
 FLUSH_S: Final = 20.0  # for what came since the flush before
+HOLD_S: Final = 1.0  # of ends of transactions, until those under way have ended
 LOOK_S: Final = 0.005
 
 
@@ -61,10 +62,8 @@ class SlotRelease:
         try:
             async with asyncio.timeout(PREPARE_S) as limit, node.maintenance.paused():
                 await node.metadata_writer.finish()
-                while broker.is_ending_in(owners):  # noqa: ASYNC110
-                    await asyncio.sleep(LOOK_S)
+                await self._close(owners)
                 closed_s = time.monotonic()
-                broker.release_slots(owners)
                 limit.reschedule(asyncio.get_running_loop().time() + FLUSH_S)
                 if not await node.flusher.flush_added():
                     raise DiskFull("the journal file cannot be sealed")
@@ -87,3 +86,19 @@ class SlotRelease:
                 "took_s": round(ended_s - closed_s, 3),
             },
         )
+
+    async def _close(self, owners: Mapping[int, int]) -> None:
+        """Serve the slots no more, from a step in which no transaction of their ids is ending.
+
+        Others are not ended meanwhile, for a while: one under way may wait for a node that is away.
+        """
+        broker = self._node.storage.broker
+        while True:
+            with broker.holding_ends(owners):
+                ends_s = time.monotonic() + HOLD_S
+                while (ending := broker.is_ending_in(owners)) and time.monotonic() < ends_s:  # noqa: ASYNC110
+                    await asyncio.sleep(LOOK_S)
+                if not ending:
+                    broker.release_slots(owners)
+                    return
+            await asyncio.sleep(HOLD_S)

@@ -31,7 +31,7 @@ from trilogue.node.background.helper_process import JobFailedError
 from trilogue.node.cluster.control_plane import ClusterView, ControlPlane, slots_to_give
 from trilogue.node.cluster.place import ClusterPlace, SharedPlace
 from trilogue.node.cluster.slot_rates import SlotRates
-from trilogue.node.cluster.slot_recovery import SlotRecovery, load_modules, recover_slots
+from trilogue.node.cluster.slot_recovery import SlotRecovery, prepare_recovery, recover_slots
 from trilogue.node.cluster.slot_release import SlotRelease
 from trilogue.node.errors import StartError
 from trilogue.node.storage import NodePlace
@@ -187,8 +187,8 @@ class SlotWatch:
     async def _warm(self) -> None:
         """Start the process of the next recovery now: its imports take as long as all the rest."""
         try:
-            await self._helper.run(load_modules)
-        except (OSError, HelperDiedError, JobFailedError) as error:
+            await self._helper.run(prepare_recovery, self._cluster.url)
+        except (LogError, OSError, HelperDiedError, JobFailedError) as error:
             log.warning("slots.not_prepared", extra={"reason": str(error)})
 
     async def _flush(self) -> bool:

@@ -22,6 +22,7 @@ LOOK_EVERY_MIN_S = 0.1  # as `compaction.check-every` has it
 # Kafka's name, our setting: whole numbers, milliseconds of durations, bytes of sizes.
 NUMBERS = {
     "socket.request.max.bytes": "frames.limit",
+    "connections.max.reauth.ms": "kafka.sasl-session",
     "max.connections": "connections.limit",
     "max.connections.per.ip": "connections.per-address",
     "log.retention.check.interval.ms": "retention.check-every",
@@ -45,6 +46,7 @@ def set_node_values(values: BrokerValues, settings: Settings, fetch_bytes_max: i
         "fetch.max.bytes": fetch_bytes_max,
         "log.dir": directory,
         "log.dirs": directory,
+        "sasl.enabled.mechanisms": settings.text("kafka.sasl-mechanisms").replace(" ", ""),
         "socket.listen.backlog.size": BACKLOG,
     }
     values.live.update({key: _constant(str(value)) for key, value in constants.items()})

@@ -41,7 +41,7 @@ _CREDENTIALS: Final = Struct("3i")  # pid, uid, gid
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True):
-    """Who connects. Later connections of a node have a higher (epoch, connection)."""
+    """The node that connects. Later connections of a node have a higher (epoch, connection)."""
 
     node_id: int
     node_epoch: int

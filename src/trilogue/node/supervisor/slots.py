@@ -1,4 +1,4 @@
-"""Who owns the slots of a data directory: decided before its nodes start.
+"""The owners of the slots of a data directory: decided before its nodes start.
 
 A slot changes its owner only when the journal of the former owner is in segments: the next owner
 finds everything there and in meta.
@@ -27,7 +27,7 @@ META = "meta.sqlite"
 
 
 class SlotPlan(msgspec.Struct, frozen=True):
-    """The owners that the slots shall have."""
+    """The owners that the slots are to have."""
 
     owners: tuple[int, ...]
     former_owners: tuple[int, ...]  # whose journals have to be in segments first

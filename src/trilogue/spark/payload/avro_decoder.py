@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import (
@@ -27,7 +28,9 @@ from pyspark.sql.types import (
 
 from trilogue.spark.errors import OptionError
 from trilogue.spark.payload.arrow_types import to_arrow
+from trilogue.spark.payload.columnar_avro import ColumnarAvroDecoder
 from trilogue.spark.payload.objects import decode_objects
+from trilogue.spark.payload.resolved_avro import ResolvedAvroDecoder, resolve_by_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -157,13 +160,25 @@ class AvroDecoder:
                 "payload=avro needs the library fastavro: pip install fastavro"
             ) from None
         wanted = _parse(fastavro, definition)
-        self._written, self._wanted = wanted, None
-        if written is not None:
-            self._written, self._wanted = _parse(fastavro, written), wanted
         self.type = to_arrow(schema)
+        self._columnar: ColumnarAvroDecoder | ResolvedAvroDecoder | None = None
+        if written is None:
+            self._columnar = ColumnarAvroDecoder(wanted, self.type)
+            return
+        self._written, self._wanted = _parse(fastavro, written), wanted
+        with suppress(OptionError):  # fields of types that no column has
+            kind = to_arrow(parse_avro_schema(written))
+            self._columnar = resolve_by_columns(self._written, kind, wanted, self.type)
+
+    @property
+    def is_columnar(self) -> bool:
+        """Whether messages are read without an object for each."""
+        return self._columnar is not None
 
     def decode(self, values: pa.Array) -> pa.Array:
         """Return a struct for each message, null for a null and for one that is malformed."""
+        if self._columnar is not None:
+            return self._columnar.decode(values)
         import fastavro
 
         read, written, wanted = fastavro.schemaless_reader, self._written, self._wanted

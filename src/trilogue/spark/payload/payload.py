@@ -10,12 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from pyspark.sql.types import StructType
 
 from trilogue.spark.errors import OptionError
-from trilogue.spark.payload.avro_decoder import AvroDecoder, parse_avro_schema
-from trilogue.spark.payload.ddl import parse_ddl
 from trilogue.spark.payload.framing import Framing
-from trilogue.spark.payload.json_decoder import JsonDecoder
-from trilogue.spark.payload.json_object_decoder import JsonObjectDecoder, has_map
-from trilogue.spark.payload.json_schema import is_json_schema, parse_json_schema
 from trilogue.spark.payload.payload_options import Format, Mode, PayloadOptions
 
 if TYPE_CHECKING:
@@ -53,10 +48,10 @@ class Payload:
         if self.registry is not None:
             return self._make_registered(self.registry)
         if self.format is Format.JSON:
-            return (
-                JsonObjectDecoder(self.schema) if has_map(self.schema) else JsonDecoder(self.schema)
-            )
+            return _make_json_decoder(self.schema)
         if self.format is Format.AVRO:
+            from trilogue.spark.payload.avro_decoder import AvroDecoder
+
             return AvroDecoder(str(self.definition), self.schema)
         from trilogue.spark.payload.protobuf_decoder import ProtobufDecoder
 
@@ -72,6 +67,13 @@ class Payload:
         if isinstance(self.definition, str):
             return make_avro_decoder(registry, self.definition, self.schema)
         return make_protobuf_decoder(registry, self.definition, self.message, self.schema)
+
+
+def _make_json_decoder(schema: StructType) -> Decoder:
+    from trilogue.spark.payload.json_decoder import JsonDecoder
+    from trilogue.spark.payload.json_object_decoder import JsonObjectDecoder, has_map
+
+    return JsonObjectDecoder(schema) if has_map(schema) else JsonDecoder(schema)
 
 
 def make_payload(options: PayloadOptions, registered: RegisteredSchema | None) -> Payload:
@@ -105,6 +107,8 @@ def parse_schema(text: str, *, is_json: bool) -> StructType:
     if not text.lstrip().startswith("{"):
         if not is_json:
             raise OptionError("payload=avro takes the Avro schema of the messages, as JSON")
+        from trilogue.spark.payload.ddl import parse_ddl
+
         return parse_ddl(text)
     try:
         parsed = json.loads(text)
@@ -115,8 +119,13 @@ def parse_schema(text: str, *, is_json: bool) -> StructType:
             return StructType.fromJson(parsed)
         except Exception as problem:  # noqa: BLE001 - whatever PySpark raises
             raise OptionError(f"option 'payloadSchema' is no schema of Spark: {problem}") from None
-    if is_json and is_json_schema(parsed):
-        return parse_json_schema(text)
+    if is_json:
+        from trilogue.spark.payload.json_schema import is_json_schema, parse_json_schema
+
+        if is_json_schema(parsed):
+            return parse_json_schema(text)
+    from trilogue.spark.payload.avro_decoder import parse_avro_schema
+
     return parse_avro_schema(text, is_json=is_json)
 
 

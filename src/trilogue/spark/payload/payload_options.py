@@ -5,11 +5,14 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from trilogue.spark.errors import OptionError
 from trilogue.spark.options import parse_integer
-from trilogue.spark.payload.confluent_registry import ConfluentRegistry
 from trilogue.spark.payload.framing import Framing
+
+if TYPE_CHECKING:
+    from trilogue.spark.payload.confluent_registry import ConfluentRegistry
 
 REGISTRY = "schema.registry."
 LATEST = "latest"
@@ -132,6 +135,8 @@ def _parse_registry(options: Mapping[str, str]) -> ConfluentRegistry | None:
         return None
     if "admin.url" in options:
         raise OptionError(f"give one registry: '{REGISTRY}url' or 'admin.url'")
+    from trilogue.spark.payload.confluent_registry import ConfluentRegistry
+
     return ConfluentRegistry.parse(
         url,
         user_info=options.get(f"{REGISTRY}basic.auth.user.info", ""),

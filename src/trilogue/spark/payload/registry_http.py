@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import ssl
-import urllib.error
-import urllib.request
 from contextlib import suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import ssl
 
 TIMEOUT_S: Final = 20.0
 ANSWER_MAX: Final = 8 << 20
@@ -22,6 +22,9 @@ def fetch_json(
 
     Raises OSError, and ValueError for a schema that is no JSON.
     """
+    import urllib.error
+    import urllib.request
+
     request = urllib.request.Request(url)  # noqa: S310 -- its caller checks the scheme
     if authorization:
         request.add_header("Authorization", authorization)

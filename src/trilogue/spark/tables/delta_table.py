@@ -16,6 +16,7 @@ from trilogue.spark.tables.topic_table import (
     TableChanged,
     TableError,
     TablePart,
+    check_partition_columns,
     join_rows,
     make_condition,
 )
@@ -28,7 +29,14 @@ if TYPE_CHECKING:
 class DeltaTopicTable:
     """A Delta table at a path or URL, created by the first commit."""
 
-    def __init__(self, location: str, storage_options: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        location: str,
+        storage_options: Mapping[str, str] | None = None,
+        partition_by: Sequence[str] = (),
+    ) -> None:
+        """`partition_by`: columns by which a new table is divided; others keep their own."""
+        self._partition_by = list(partition_by)
         self._location = location
         self._storage = dict(storage_options or {})
         self._table: DeltaTable | None = None
@@ -45,6 +53,8 @@ class DeltaTopicTable:
         """Commit rows and positions as one version of the table."""
         from deltalake import CommitProperties, Transaction, write_deltalake
 
+        if self._table is None:
+            check_partition_columns(self._partition_by, schema)
         moved = [Transaction(str(part.partition), part.end) for part in parts]
         with _explained_errors(self._location):
             write_deltalake(
@@ -52,6 +62,7 @@ class DeltaTopicTable:
                 join_rows(schema, parts),
                 mode="append",
                 schema_mode="merge",
+                partition_by=self._partition_by if self._table is None else None,
                 storage_options=self._storage,
                 commit_properties=CommitProperties(app_transactions=moved),
             )

@@ -18,6 +18,7 @@ from trilogue.spark.tables.topic_table import (
     TableChanged,
     TableError,
     TablePart,
+    check_partition_columns,
     group_small_files,
     join_rows,
 )
@@ -37,9 +38,17 @@ class IcebergTopicTable:
     """A table of a catalog, created with its namespace by the first commit."""
 
     def __init__(
-        self, identifier: str, catalog: str = "default", properties: Mapping[str, str] | None = None
+        self,
+        identifier: str,
+        catalog: str = "default",
+        properties: Mapping[str, str] | None = None,
+        partition_by: Sequence[str] = (),
     ) -> None:
-        """`properties` of the catalog, such as `uri` and `warehouse`; or it is configured."""
+        """`properties` of the catalog, such as `uri` and `warehouse`; or it is configured.
+
+        `partition_by`: columns by which a new table is divided; others keep their own.
+        """
+        self._partition_by = tuple(partition_by)
         self._identifier = identifier
         self._name = catalog
         self._properties = dict(properties or {})
@@ -170,7 +179,14 @@ class IcebergTopicTable:
         assert self._catalog is not None
         namespace, _, _ = self._identifier.rpartition(".")
         self._catalog.create_namespace_if_not_exists(namespace)
-        return self._catalog.create_table(self._identifier, schema)
+        check_partition_columns(self._partition_by, schema)
+        with (
+            self._catalog.create_table_transaction(self._identifier, schema) as creation,
+            creation.update_spec() as spec,
+        ):
+            for column in self._partition_by:
+                spec.add_identity(column)
+        return self._catalog.load_table(self._identifier)
 
 
 def _positions(table: Table) -> dict[str, int]:

@@ -85,6 +85,13 @@ class TopicTable(Protocol):
         """Release what the table holds, such as a lock."""
 
 
+def check_partition_columns(columns: Iterable[str], schema: pa.Schema) -> None:
+    """Raise `TableError` where rows of a new table have not these columns."""
+    unknown = sorted(set(columns) - set(schema.names))
+    if unknown:
+        raise TableError(f"no columns to partition by: {', '.join(unknown)}")
+
+
 def make_condition(wanted: OffsetRange | None) -> pc.Expression | None:
     """Return the rows of a range as a condition."""
     import pyarrow.dataset as ds

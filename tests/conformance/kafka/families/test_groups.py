@@ -46,8 +46,8 @@ def library(kind: type, strategy: str) -> Make:
     return lambda address, group, topic: kind(address, group, topic, strategy=strategy)
 
 
-# What tests/conformance/kafka/test_groups.py has of the libraries in this process is not done
-# again here.
+# What tests/conformance/kafka/groups/test_groups.py has of the libraries in this process is not
+# done again here.
 SHARING = kinds(
     ("java-2.0.0-range", java(JAVA_2, RANGE)),
     ("java-3.9.1-range", java(JAVA_3, RANGE)),

@@ -45,7 +45,7 @@ from trilogue.wire.kafka.transactions.write_markers import (
     WriteTxnMarkersRequest,
 )
 
-WAIT_S = 20.0
+WAIT_S = 90.0
 OFTEN = {"journal.file-age": "200ms", "compaction.check-every": "100ms"}
 COMPACT = {
     "cleanup.policy": "compact",

@@ -49,7 +49,7 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.java, pytest.mark.long, pytest.mark.timeout(1_800)]
 
 VERSION: Final = "4.3.1"
-LIMIT_S: Final = 30.0
+LIMIT_S: Final = 90.0
 RECORDS_MAX: Final = 100
 CHANGES: Final = [
     ("retention.ms", "5000000"), ("retention.ms", "x"), ("cleanup.policy", "compact"),

@@ -63,7 +63,7 @@ class ConsoleClient:
 
     def __init__(self, address: str, **how: Any) -> None:
         self.address = address
-        self.client = httpx.Client(base_url=address, timeout=20, follow_redirects=True, **how)
+        self.client = httpx.Client(base_url=address, timeout=60, follow_redirects=True, **how)
 
     def get(self, path: str, status: int = 200, **parameters: Any) -> Page:
         answer = self.client.get(f"/console{path}", params=parameters or None)

@@ -23,6 +23,7 @@ def console_services(rig: Any, **services: Any) -> ConsoleServices:
         "gather": lambda: iter(()),
         "list_connections": dict,
         "make_administration": lambda: pytest.fail("no page here needs it"),
+        "make_node_clients": lambda: pytest.fail("no page here needs another node"),
         "has_access_control": True,
     }
     return ConsoleServices(**{**given, **services})

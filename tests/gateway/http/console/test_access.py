@@ -13,6 +13,8 @@ from tests.gateway.kafka.rig import batch
 from tests.gateway.loop import on_loop
 from tests.gateway.pulsar.rig import Rig, settle
 from tests.security.bypass import ORDERS, SECRET, NoAcls, describe_state
+from trilogue.broker.access.audit import AuditLog
+from trilogue.broker.access.authorizer import CLUSTER, Resource
 from trilogue.broker.access.client_access import ClientAccess
 from trilogue.broker.facts import CursorMove, Protocol
 from trilogue.broker.quotas.quotas import QuotaEntity, QuotaKind
@@ -64,12 +66,14 @@ class RecordedAdministration:
     def __init__(self) -> None:
         self.changes: list[tuple[str, object]] = []
 
-    def recorded_by(self, _record):
+    def recorded_by(self, record):
+        self.record = record
         return self
 
     def __getattr__(self, name):
         async def change(*values):
             self.changes.append((name, values))
+            self.record(name, Resource(*CLUSTER))
             return values
 
         return change
@@ -92,10 +96,12 @@ class Console(Rig):
         await settle()
         services = console_services(
             self,
-            list_connections=lambda: {"kafka": [("198.51.100.7:1", "User:owner")]},
+            list_connections=lambda: {"kafka": [("198.51.100.7:1", "User:owner", "billing")]},
             make_administration=self.make_administration,
         )
-        return open_console(services, ClientAccess(self.acls))
+        self.acts = []
+        access = ClientAccess(self.acls, AuditLog(self.acts.append, lambda: 0), host=HOST)
+        return open_console(services, access)
 
     def make_administration(self) -> RecordedAdministration:
         assert self.acls.is_open, "users were listed or changed"
@@ -165,6 +171,21 @@ async def test_a_form_without_rights_changes_nothing(path, name):
 
         assert answer.status_code == 403
         assert describe_state(rig)[:-1] == before
+
+
+@pytest.mark.parametrize("path", FORMS)
+@on_loop
+async def test_each_change_is_a_line_of_the_audit_log(path):
+    async with Console() as rig:
+        client = await rig.prepare()
+        token = await rig.token(client)
+        name = "created" if path == "/topic/create" else ORDERS
+        fields = {key: value or name for key, value in FORMS[path].items()}
+        rig.acls.is_open = True
+        answer = await client.post(f"/console{path}", data={**fields, "token": token})
+
+        assert answer.status_code == 303, answer.text
+        assert [(each["event"], each["address"]) for each in rig.acts] == [("done", HOST)]
 
 
 @pytest.mark.parametrize("name", OTHERS)

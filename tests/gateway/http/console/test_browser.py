@@ -3,101 +3,20 @@
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from selenium.common.exceptions import StaleElementReferenceException
-from selenium.webdriver import Chrome, ChromeOptions
-from selenium.webdriver.chrome.service import Service
+from confluent_kafka.admin import AdminClient, NewTopic
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.support.ui import Select, WebDriverWait
 
+from tests.gateway.http.console.browser import WAIT_S, Browser
 from tests.security.test_http_login import PASSWORD, make_files
 from tests.server import Server, start_server
-from tests.tools import require_program
 
-WAIT_S = 30
 pytestmark = pytest.mark.timeout(180)
-
-
-class Browser:
-    """A headless Chromium that resolves no name, so that it reaches this machine only."""
-
-    def __init__(self, folder: Path) -> None:
-        options = ChromeOptions()
-        options.binary_location = str(shutil.which("chromium"))
-        for argument in (
-            "--headless=new",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-dev-shm-usage",
-            "--disable-background-networking",
-            "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
-            f"--user-data-dir={folder}",
-            "--window-size=1300,1000",
-        ):
-            options.add_argument(argument)
-        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-        self.driver = Chrome(options=options, service=Service(shutil.which("chromedriver")))
-
-    def open(self, address: str) -> None:
-        self.driver.get(address)
-
-    def wait(self, selector: str, text: str = "") -> None:
-        """Wait until an element is there and has a text."""
-
-        def has_text(driver: Chrome) -> bool:
-            return any(
-                text in each.text for each in driver.find_elements(By.CSS_SELECTOR, selector)
-            )
-
-        ignored = [StaleElementReferenceException]  # of the page before
-        waiting = WebDriverWait(self.driver, WAIT_S, ignored_exceptions=ignored)
-        waiting.until(has_text, f"{selector} with {text!r}")
-
-    def click(self, text: str) -> None:
-        self.driver.find_element(By.LINK_TEXT, text).click()
-
-    def press(self, *keys: str) -> None:
-        for key in keys:
-            self.driver.switch_to.active_element.send_keys(key)
-
-    def fill(self, name: str, text: str) -> None:
-        self.driver.find_element(By.NAME, name).send_keys(text)
-
-    def choose(self, name: str, value: str) -> None:
-        chosen = self.driver.find_element(By.CSS_SELECTOR, f"select[name='{name}']")
-        Select(chosen).select_by_value(value)
-
-    def submit(self, text: str) -> None:
-        self.driver.find_element(By.XPATH, f"//main//button[text()='{text}']").click()
-
-    @property
-    def text(self) -> str:
-        return str(self.driver.find_element(By.TAG_NAME, "main").text)
-
-    def check_no_complaints(self) -> None:
-        """Nothing that the page has was refused by its policy, and no script failed."""
-        found = [
-            line["message"]
-            for line in self.driver.get_log("browser")
-            if line["level"] == "SEVERE" and "favicon" not in line["message"]
-        ]
-        assert found == []
-
-
-@pytest.fixture
-def browser(tmp_path: Path) -> Iterator[Browser]:
-    require_program("chromium")
-    require_program("chromedriver")
-    made = Browser(tmp_path / "profile")
-    yield made
-    made.driver.quit()
 
 
 def fill_topic(server: Server) -> None:
@@ -148,7 +67,7 @@ def test_an_administrator_finds_a_message_and_resets_a_group(tmp_path: Path, bro
 def test_a_browser_logs_in_and_sees_what_its_user_may(tmp_path: Path, browser: Browser):
     settings = make_files(tmp_path)
     with start_server(tmp_path / "data", settings=settings) as server:
-        with httpx.Client(base_url=server.http, auth=("admin", PASSWORD), timeout=20) as admin:
+        with httpx.Client(base_url=server.http, auth=("admin", PASSWORD), timeout=60) as admin:
             for name in ("secrets", "orders"):
                 path = f"/admin/v2/persistent/public/default/{name}/partitions"
                 assert admin.put(path, content="1").status_code == 204
@@ -198,3 +117,86 @@ def test_a_browser_logs_in_and_sees_what_its_user_may(tmp_path: Path, browser: B
             browser.open(f"http://alice:{PASSWORD.replace(' ', '%20')}@{place}/console/{page}")
             browser.wait("h1", "This did not work")
             assert "by-hand" not in browser.text
+
+
+def fill_nodes(server: Server) -> None:
+    """Write to six partitions with keys, and commit offsets of four groups."""
+    admin = AdminClient({"bootstrap.servers": server.kafka})
+    admin.create_topics([NewTopic("orders", 6)])["orders"].result(WAIT_S)
+    producer = Producer({"bootstrap.servers": server.kafka, "enable.idempotence": True})
+    for number in range(60):
+        producer.produce("orders", f"value {number}", f"key-{number}", partition=number % 6)
+    assert producer.flush(WAIT_S) == 0
+    for name, offset in {"billing": 4, "audit": 10, "mail": 10, "search": 10}.items():
+        consumer = Consumer({"bootstrap.servers": server.kafka, "group.id": name})
+        places = [TopicPartition("orders", each, offset) for each in range(6)]
+        consumer.commit(offsets=places, asynchronous=False)
+        consumer.close()
+
+
+def list_node_pages(browser: Browser) -> list[str]:
+    """Return the addresses of this page at all nodes."""
+    nodes = browser.driver.find_elements(By.CSS_SELECTOR, "nav.nodes a")
+    return [str(each.get_attribute("href")) for each in nodes]
+
+
+@pytest.mark.long
+def test_an_administrator_finds_at_any_of_three_nodes_what_another_one_has(
+    tmp_path: Path, browser: Browser
+):
+    with start_server(tmp_path / "data", settings={"nodes": 3}) as server:
+        fill_nodes(server)
+        browser.open(f"{server.http}/")
+        browser.wait("h1", "Overview")
+        assert browser.text.count("tubemq-broker 127.0.0.1") == 3
+        for page in ("Topics", "Subscriptions", "TubeMQ groups", "Connections", "Transactions"):
+            browser.click(page)
+            browser.wait("h1", {"Subscriptions": "Pulsar subscriptions"}.get(page, page))
+        browser.click("Groups")
+        browser.wait("h1", "Kafka groups")
+        addresses = list_node_pages(browser)
+        assert len(set(addresses)) == 3
+        for address in addresses:  # each lists the groups of all, with their whole lag
+            browser.open(address)
+            browser.wait("h1", "Kafka groups")
+            rows = browser.driver.find_elements(By.CSS_SELECTOR, "tbody tr")
+            lags = {row.text.split()[0]: row.text.split()[-1] for row in rows}
+            assert lags == {"audit": "0", "billing": "36", "mail": "0", "search": "0"}
+            browser.click("billing")
+            browser.wait("h1", "Group billing")
+            browser.wait("#lag", "36")
+        browser.choose("to", "latest")
+        browser.submit("Reset")
+        browser.wait("#lag", "0")
+        reader = Consumer({"bootstrap.servers": server.kafka, "group.id": "billing"})
+        positions = reader.committed([TopicPartition("orders", each) for each in range(6)], WAIT_S)
+        reader.close()
+        assert [each.offset for each in positions] == [10] * 6
+
+        pages = [address.replace("/groups", "/topic?name=orders") for address in addresses]
+        for page in pages:  # a key of the last partition, from the first one on
+            browser.open(page)
+            browser.wait("h1", "public/default/orders")
+            browser.click("Messages")
+            browser.wait("h1", "Messages of")
+            browser.fill("key", "key-35")
+            browser.driver.find_element(By.NAME, "across").click()
+            browser.submit("Show")
+            browser.wait("p", "found among")
+            for _ in range(6):
+                if "value 35" in browser.text:
+                    break
+                browser.click("Search on")
+                browser.wait("p", "found among")
+            browser.wait("pre", "value 35")
+
+        writers: dict[str, str] = {}
+        for page in pages:
+            browser.open(page)
+            browser.wait("#kafka-producers", "Producer id")
+            for row in browser.driver.find_elements(By.CSS_SELECTOR, "#kafka-producers tbody tr"):
+                partition, producer_id, *_ = row.text.split()
+                writers[partition] = producer_id
+        assert set(writers) == set("012345")
+        assert len(set(writers.values())) == 1
+        browser.check_no_complaints()

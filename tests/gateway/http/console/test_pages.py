@@ -6,6 +6,7 @@ import base64
 import json
 import uuid
 from collections.abc import Iterator
+from contextlib import closing
 
 import pulsar
 import pytest
@@ -199,7 +200,7 @@ def test_a_group_that_lags_is_found_and_reset(server: Server, console: ConsoleCl
     moved = console.send(described, "/group/reset", to="offset", at="20", **fields)
     assert moved.row(f"public/default/{topic}")[2] == "20"
     consumer = Consumer({"bootstrap.servers": server.kafka, "group.id": group})
-    (position,) = consumer.committed([TopicPartition(topic, 1)], timeout=10)
+    (position,) = consumer.committed([TopicPartition(topic, 1)], timeout=60)
     assert position.offset == 20
     consumer.close()
 
@@ -215,7 +216,7 @@ def test_a_produced_message_is_read_by_a_client(server: Server, console: Console
     config = {"bootstrap.servers": server.kafka, "group.id": "reader"}
     consumer = Consumer(config)
     consumer.assign([TopicPartition(topic, 2, offset)])
-    message = consumer.poll(10)
+    message = consumer.poll(60)
     assert (message.key(), message.value().decode()) == (b"by-hand", "größe")
     assert message.headers() == [("a", b"1"), ("b", b"2")]
     consumer.close()
@@ -344,6 +345,30 @@ def test_a_quota_throttles_a_client_until_it_is_removed(
     assert console.get("/quotas", q="client> ").rows == page.rows
 
 
+def test_writers_are_shown(server: Server, console: ConsoleClient, topic: str):
+    with closing(pulsar.Client(server.pulsar)) as client:
+        writer = client.create_producer(topic + "-partition-1", producer_name="press")
+        config = {
+            "bootstrap.servers": server.kafka,
+            "client.id": "shop",
+            "enable.idempotence": True,
+        }
+        producer = Producer({**config, "enable.idempotence": True})
+        producer.produce(topic, b"one", partition=2)
+        producer.flush(WAIT_S)
+        writer.send(b"two")
+        page = console.get("/topic", name=topic)
+        connections = console.get("/connections")
+
+    (row,) = (each for each in page.rows if len(each) == 5 and each[0] == "2")
+    assert int(row[1]) >= 0
+    assert row[2:4] == ["0", "0"]
+    assert page.row("press")[0] == "1"
+    clients = [each[2] for each in connections.rows if len(each) == 3]
+    assert any(each.startswith("shop ") and "rdkafka" in each for each in clients), clients
+    assert any("Pulsar" in each for each in clients), clients
+
+
 def test_the_figures_of_charts_move_with_the_messages(console: ConsoleClient, topic: str):
     before = console.client.get("/console/topic.json", params={"name": topic}).json()
     form = console.get("/produce", name=topic)
@@ -354,6 +379,31 @@ def test_the_figures_of_charts_move_with_the_messages(console: ConsoleClient, to
     figures = console.client.get("/console/live.json").json()
     assert figures["counters"]["trilogue_messages_total"] >= 301
     assert figures["gauges"]["trilogue_connections"] > 0
+
+
+def test_the_charts_of_a_subscription_follow_its_consumer(
+    server: Server, console: ConsoleClient, topic: str
+):
+    parameters = {"topic": topic, "name": "audit"}
+    with closing(pulsar.Client(server.pulsar)) as client:
+        consumer = client.subscribe(
+            f"{topic}-partition-1", "audit", initial_position=pulsar.InitialPosition.Earliest
+        )
+        page = console.client.get("/console/subscription", params=parameters).text
+        first = console.client.get("/console/subscription.json", params=parameters).json()
+        backlog = first["gauges"]["lag"]
+        messages = [consumer.receive(WAIT_S * 1000) for _ in range(backlog)]
+        consumer.acknowledge_cumulative(messages[-1])
+
+        def read_figures() -> dict[str, dict[str, int]]:
+            figures = console.client.get("/console/subscription.json", params=parameters).json()
+            return figures if figures["gauges"]["lag"] == 0 else {}
+
+        then = wait_until(read_figures, "the acknowledged messages")
+
+    assert f'data-live="/console/subscription.json?topic=public%2Fdefault%2F{topic}' in page
+    assert first["counters"]["offset"] == 0
+    assert then["counters"]["offset"] == backlog > 50
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def test_messages_of_the_proxy_are_those_of_kafka(server, rest, topic):
         {"bootstrap.servers": server.kafka, "group.id": topic, "auto.offset.reset": "earliest"}
     )
     consumer.subscribe([topic])
-    found = consumer.consume(2, 30)
+    found = consumer.consume(2, 60)
     consumer.close()
     assert [(each.key(), each.value()) for each in found] == [
         (b'"a"', b'{"foo":"bar"}'),
@@ -99,7 +99,7 @@ def test_a_consumer_reads_what_kafka_clients_produce(server, rest, topic):
     producer = Producer({"bootstrap.servers": server.kafka})
     for value in (b"\x00\xff", b""):
         producer.produce(topic, value, key=b"k")
-    producer.flush(30)
+    producer.flush(60)
     address = make_instance(rest, topic, format="binary")
 
     found = read(rest, address, 2)

@@ -172,7 +172,7 @@ def test_a_dialect_that_is_none_means_nothing(rest, topic):
 def test_the_proxy_shows_what_confluent_serializers_write(server, rest, registry, topic, kind):
     producer = Producer({"bootstrap.servers": server.kafka})
     producer.produce(topic, serialize(kind, registry, topic, "bob"))
-    producer.flush(30)
+    producer.flush(60)
     address = make_instance(rest, topic, format=kind)
 
     (found,) = read(rest, address, 1)
@@ -229,7 +229,7 @@ def test_bytes_that_are_no_value_are_an_error_and_the_node_stays(
     schema_id = made.json()["value_schema_id"].to_bytes(4, "big")
     producer = Producer({"bootstrap.servers": server.kafka})
     producer.produce(topic, payload.replace(b"ID", schema_id))
-    producer.flush(30)
+    producer.flush(60)
     address = make_instance(rest, topic, format="avro")
 
     assert read(rest, address, 1)[0]["value"] == NESTED

@@ -34,7 +34,7 @@ def root(rest: httpx.Client) -> str:
 def find_config(server: Server, topic: str, name: str) -> str:
     resource = ConfigResource(ResourceType.TOPIC, topic)
     admin = AdminClient({"bootstrap.servers": server.kafka})
-    return admin.describe_configs([resource])[resource].result(30)[name].value
+    return admin.describe_configs([resource])[resource].result(60)[name].value
 
 
 def test_settings_of_a_topic_are_changed_and_reset(server, rest, root):

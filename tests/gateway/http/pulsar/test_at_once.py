@@ -31,7 +31,7 @@ def test_concurrent_changes_of_two_backlog_quotas_both_apply(
 
     async def at_once() -> list[httpx.Response]:
         size, age = json.dumps(SIZE), json.dumps(AGE)
-        async with httpx.AsyncClient(base_url=admin.client.base_url, timeout=20) as client:
+        async with httpx.AsyncClient(base_url=admin.client.base_url, timeout=60) as client:
             return await asyncio.gather(
                 client.post(f"{path}/backlogQuota", content=size),
                 client.post(f"{path}/backlogQuota?backlogQuotaType=message_age", content=age),

@@ -15,7 +15,7 @@ QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
 
 def connect(admin: Admin) -> pulsar.Client:
     url = f"pulsar://{admin.server.doors['pulsar']}"
-    return pulsar.Client(url, operation_timeout_seconds=5, logger=QUIET)
+    return pulsar.Client(url, operation_timeout_seconds=30, logger=QUIET)
 
 
 @pytest.fixture(scope="module")

@@ -10,10 +10,12 @@ import pytest
 from tests.gateway.http.admin_client import Admin
 from trilogue.broker.topics.policies import OFFLOAD_CREDENTIAL, POLICIES, PolicyLevel
 from trilogue.gateway.http.pulsar.policies import (
+    ALLOWED_CLUSTERS,
     NAMESPACE_PATHS,
     REPLICATION,
     TOPIC_PATHS,
     UNSET,
+    PolicyPath,
 )
 
 BUNDLE = "0x00000000_0xffffffff"
@@ -48,6 +50,12 @@ VALUES: dict[str, Any] = {
     "bookieAffinityGroup": {"bookkeeperAffinityGroupPrimary": "p"},
     "dispatcherPauseOnAckStatePersistent": True,
     "replicationClusters": ["standalone"],
+    "allowedClusters": ["standalone"],
+    "inactiveTopicPolicies": {
+        "inactiveTopicDeleteMode": "delete_when_subscriptions_caught_up",
+        "maxInactiveDurationSeconds": 600,
+        "deleteWhileInactive": True,
+    },
     "offloadPolicies": {
         "managedLedgerOffloadDriver": "aws-s3",
         "managedLedgerOffloadBucket": "shared",
@@ -114,6 +122,45 @@ def test_bundles_are_one_as_namespaces_are_deleted_by_them(admin: Admin):
     assert admin("DELETE", f"namespaces/{name}") == (204, None)
 
 
+GO_BODY: dict[str, Any] = {  # what pulsarctl 4.0 sends for `namespaces create`
+    "bundles": None, "persistence": None, "retention_policies": None,
+    "schema_validation_enforced": False, "deduplicationEnabled": None, "deleted": False,
+    "encryption_required": False, "message_ttl_in_seconds": None, "offload_threshold": -1,
+    "antiAffinityGroup": "", "replication_clusters": [], "latency_stats_sample_rate": {},
+    "backlog_quota_map": {}, "topicDispatchRate": {}, "autoTopicCreationOverride": None,
+    "schema_auto_update_compatibility_strategy": "Full",
+    "schema_compatibility_strategy": "UNDEFINED",
+    "auth_policies": {"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}},
+    "subscription_auth_mode": "None", "is_allow_auto_update_schema": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("older", "newer", "kept"),
+    [
+        ("Full", "UNDEFINED", "UNDEFINED"),
+        ("BackwardTransitive", "UNDEFINED", "BACKWARD_TRANSITIVE"),
+        ("AutoUpdateDisabled", "FORWARD", "FORWARD"),
+    ],
+)
+def test_the_older_field_of_schema_compatibility_holds_where_the_newer_is_not_set(
+    admin: Admin, older: str, newer: str, kept: str
+):
+    admin.do("PUT", "tenants/pulsarctl", {"allowedClusters": ["standalone"]})
+    name = f"pulsarctl/{older.lower()}"
+    fields = {
+        "schema_auto_update_compatibility_strategy": older,
+        "schema_compatibility_strategy": newer,
+    }
+
+    admin.do("PUT", f"namespaces/{name}", GO_BODY | fields)
+
+    assert admin.get(f"namespaces/{name}")["schema_compatibility_strategy"] == kept
+    assert admin("PUT", f"namespaces/{name}2", {next(iter(fields)): "Nearly"})[0] == 412
+    admin.do("DELETE", f"namespaces/{name}")
+    admin.do("DELETE", "tenants/pulsarctl")
+
+
 def test_namespace_is_created_with_its_policies(admin: Admin):
     admin.namespace("tenant-is-there")
     response = {
@@ -138,8 +185,9 @@ def test_namespace_is_created_with_its_policies(admin: Admin):
     assert admin.get("namespaces/acme/said/messageTTL") == 5
     assert result["topicDispatchRate"] == {"standalone": DISPATCH_RATE}
     assert admin.get("namespaces/acme/said/dispatchRate") == DISPATCH_RATE
+    elsewhere = {"replication_clusters": ["elsewhere"]}
+    assert admin("PUT", "namespaces/acme/not-response", elsewhere)[0] == 403
     for field, value in [
-        ("replication_clusters", ["elsewhere"]),
         ("offload_threshold", 5),
         ("topicDispatchRate", {"elsewhere": DISPATCH_RATE}),
         ("replicatorDispatchRate", {"standalone": DISPATCH_RATE}),
@@ -150,12 +198,18 @@ def test_namespace_is_created_with_its_policies(admin: Admin):
     assert admin("GET", "namespaces/acme/not-response")[0] == 404
 
 
+def reply_of_unset(path: PolicyPath) -> tuple[int, object]:
+    if path.unset is UNSET:
+        return 200, None
+    return (204, None) if path.unset is None else (200, path.unset)
+
+
 @pytest.mark.parametrize("path", served(NAMESPACE_PATHS))
 def test_namespace_policy_is_set_returned_and_removed(admin: Admin, home: str, path):
     at, value = f"namespaces/{home}/{path.segment}", value_of(path.policy)
     before = admin("GET", at)
 
-    assert before == (200, None if path.unset is UNSET else path.unset)
+    assert before == reply_of_unset(path)
     assert admin("POST", at, value) == (204, None)
     assert admin("GET", at) == (200, value)
     assert admin("DELETE", at) == (204, None)
@@ -179,12 +233,12 @@ def test_a_policy_that_is_not_obeyed_is_refused_for_a_namespace(admin: Admin, ho
 def test_topic_policy_is_set_returned_and_removed(admin: Admin, home: str, path):
     at, value = f"persistent/{home}/t/{path.segment}", value_of(path.policy)
 
-    assert admin("GET", at) == (200, None)
+    assert admin("GET", at) == reply_of_unset(path)
     assert admin("POST", at, value) == (204, None)
     assert admin("GET", at) == (200, value)
     assert admin("GET", f"{at}?applied=true") == (200, value)
     assert admin("DELETE", at) == (204, None)
-    assert admin("GET", at) == (200, None)
+    assert admin("GET", at) == reply_of_unset(path)
 
 
 @pytest.mark.parametrize("path", refused(TOPIC_PATHS))
@@ -223,6 +277,39 @@ def test_effective_topic_policy_is_returned_with_applied(admin: Admin):
     assert admin.get(f"persistent/{name}/t/messageTTL?applied=true") == 5
 
 
+def test_values_of_the_broker_are_applied(admin: Admin):
+    """As Pulsar 4.0.7 answers, but for retention, which is that of the topic's settings here."""
+    name = admin.namespace("of-the-broker")
+    admin.do("PUT", f"persistent/{name}/t")
+
+    def applied(policy: str) -> object:
+        return admin.get(f"persistent/{name}/t/{policy}?applied=true")
+
+    of_broker = {"limit": -1, "limitSize": -1, "limitTime": -1, "policy": "producer_request_hold"}
+    quotas = {"destination_storage": of_broker, "message_age": of_broker}
+    assert applied("backlogQuotaMap") == quotas
+    assert admin.get(f"namespaces/{name}/backlogQuotaMap") == {}
+    assert applied("autoSubscriptionCreation") == {"allowAutoSubscriptionCreation": True}
+    assert applied("subscribeRate")["ratePeriodInSecond"] == 30
+    assert applied("persistence")["bookkeeperEnsemble"] == 1
+    assert applied("delayedDelivery")["active"] is True
+    assert applied("inactiveTopicPolicies")["deleteWhileInactive"] is False
+    assert applied("subscriptionTypesEnabled") == []
+    assert applied("entryFilters") == {"entryFilterNames": ""}
+    assert applied("retention") == {"retentionTimeInMinutes": 7 * 24 * 60, "retentionSizeInMB": -1}
+    half = {**of_broker, "limitTime": 5}
+    admin.do("POST", f"namespaces/{name}/backlogQuota?backlogQuotaType=message_age", half)
+    assert applied("backlogQuotaMap") == {**quotas, "message_age": half}
+
+
+def test_policies_of_no_namespace_are_refused_in_pulsars_words(admin: Admin):
+    for policy in ("retention", "backlogQuotaMap", "publishRate"):
+        assert admin("GET", f"namespaces/public/nope/{policy}") == (
+            404,
+            {"reason": "Namespace does not exist"},
+        )
+
+
 def test_permissions_and_properties_are_kept_and_reported(admin: Admin):
     name = admin.namespace("permissions")
     admin.do("PUT", f"persistent/{name}/t")
@@ -245,7 +332,64 @@ def test_permissions_and_properties_are_kept_and_reported(admin: Admin):
     admin.do("DELETE", f"persistent/{name}/t/properties?key=c")
     assert admin.get(f"persistent/{name}/t/permissions") == {}
     assert admin.get(f"persistent/{name}/t/properties") == {}
-    assert admin("DELETE", f"persistent/{name}/t/permissions/s")[0] == 412
+    assert admin("DELETE", f"persistent/{name}/t/permissions/s")[0] == 204
+
+
+def test_one_property_is_its_text_without_quotes(admin: Admin):
+    name = admin.namespace("one-property")
+    admin.do("PUT", f"namespaces/{name}/property/a/b")
+
+    assert admin.request("GET", f"namespaces/{name}/property/a").text == "b"
+    assert admin.request("DELETE", f"namespaces/{name}/property/a").text == "b"
+    assert admin("GET", f"namespaces/{name}/property/a") == (204, None)
+
+
+def test_permissions_on_several_topics_are_granted_at_once(admin: Admin):
+    name = admin.namespace("many-topics")
+    topics = [f"{name}/a", f"{name}/b"]
+    for each in topics:
+        admin.do("PUT", f"persistent/{each}")
+    grants = [
+        {"topic": f"persistent://{each}", "role": "r", "actions": ["consume"]} for each in topics
+    ]
+
+    admin.do("POST", "namespaces/grantPermissionsOnTopics", grants)
+    assert [admin.get(f"persistent/{each}/permissions") for each in topics] == [
+        {"r": ["consume"]},
+        {"r": ["consume"]},
+    ]
+    admin.do("POST", "namespaces/revokePermissionsOnTopics", grants[:1])
+    assert admin.get(f"persistent/{topics[0]}/permissions") == {}
+    assert admin.get(f"persistent/{topics[1]}/permissions") == {"r": ["consume"]}
+    missing = [{"topic": f"persistent://{name}/none", "role": "r", "actions": ["consume"]}]
+    assert admin("POST", "namespaces/grantPermissionsOnTopics", missing)[0] == 404
+
+
+def test_all_policies_of_a_topic_are_removed_at_once(admin: Admin):
+    name = admin.namespace("no-policies")
+    at = f"persistent/{name}/t"
+    admin.do("PUT", at)
+    admin.do("PUT", f"{at}/properties", {"a": "b"})
+    admin.do("POST", f"{at}/messageTTL?messageTTL=5")
+    admin.do("POST", f"{at}/maxProducers", 5)
+
+    admin.do("DELETE", f"{at}/policies")
+
+    assert [admin("GET", f"{at}/{each}") for each in ("messageTTL", "maxProducers")] == [
+        (200, None),
+        (200, None),
+    ]
+    assert admin.get(f"{at}/properties") == {"a": "b"}
+
+
+def test_snapshots_of_deduplication_are_unset_without_a_body(admin: Admin):
+    """As Java's client removes the policy."""
+    at = f"namespaces/{admin.namespace('snapshots')}/deduplicationSnapshotInterval"
+    admin.do("POST", at, 7)
+
+    admin.do("POST", at)
+
+    assert admin("GET", at) == (200, None)
 
 
 def test_replication_is_to_the_one_cluster(admin: Admin):
@@ -293,7 +437,7 @@ def test_a_policy_without_effect_is_kept_and_its_reply_has_a_warning(
 ):
     row = POLICIES[policy]
     is_of_namespace = PolicyLevel.NAMESPACE in row.levels
-    paths = NAMESPACE_PATHS if is_of_namespace else (REPLICATION,)
+    paths = (*NAMESPACE_PATHS, ALLOWED_CLUSTERS) if is_of_namespace else (REPLICATION,)
     place = f"namespaces/{home}" if is_of_namespace else f"persistent/{home}/t"
     at = f"{place}/{next(each.segment for each in paths if each.policy == policy)}"
 

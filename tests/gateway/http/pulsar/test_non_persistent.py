@@ -114,7 +114,7 @@ def test_clients_connect_again_after_an_unload(admin: Admin, client: pulsar.Clie
 
     wait_until(is_back, "producer and consumer")
     producer.send(b"after")
-    assert consumer.receive(20_000).data() == b"after"
+    assert consumer.receive(60_000).data() == b"after"
 
 
 @pytest.mark.parametrize(

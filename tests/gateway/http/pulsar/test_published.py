@@ -36,7 +36,7 @@ def topic():
 
 def publish(server, path: str, *payloads: str, **fields) -> httpx.Response:
     body = {"messages": [{"payload": each} for each in payloads], **fields}
-    return httpx.post(f"{server.http}/topics/{path}", json=body, timeout=30)
+    return httpx.post(f"{server.http}/topics/{path}", json=body, timeout=60)
 
 
 def test_messages_come_to_consumers(server, topic):

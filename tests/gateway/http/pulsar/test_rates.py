@@ -5,6 +5,7 @@ Only lower bounds of times are checked: a slow machine makes no client faster th
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -102,7 +103,7 @@ def test_the_rates_that_apply_are_reported_as_a_real_broker_does(admin: Admin, t
     at = f"persistent/{topic}"
     admin.do("POST", f"namespaces/{home}/publishRate", PUBLISH)
 
-    assert admin.get(f"{at}/publishRate") is None
+    assert admin("GET", f"{at}/publishRate") == (204, None)
     assert admin.get(f"{at}/publishRate?applied=true") == PUBLISH
     assert admin.get(f"{at}/dispatchRate?applied=true")["dispatchThrottlingRateInMsg"] == 0
 
@@ -161,6 +162,34 @@ def test_each_subscription_has_its_own_dispatch_rate(
         consumer.close()
 
     assert seconds(read) >= LEAST_S
+
+
+def test_a_subscription_that_is_named_has_its_own_dispatch_rate(
+    admin: Admin, client: pulsar.Client, topic: str
+):
+    write(client, topic, COUNT)
+    at = f"persistent/{topic}/s/dispatchRate"
+    slow = {"dispatchThrottlingRateInMsg": 1, "ratePeriodInSecond": 86_400}
+    admin.do("POST", at, slow)
+    first = pulsar.InitialPosition.Earliest
+    limited, other = (
+        client.subscribe(topic, name, initial_position=first) for name in ("s", "other")
+    )
+
+    receive_all(other, COUNT)
+    received = 0  # one step may go above the rate; then it waits
+    with contextlib.suppress(pulsar.Timeout):
+        while received < COUNT:
+            limited.receive(500)
+            received += 1
+    assert received < COUNT
+    assert admin.get(at)["dispatchThrottlingRateInMsg"] == 1
+    assert admin("GET", f"persistent/{topic}/other/dispatchRate") == (200, None)
+    admin.do("DELETE", at)
+    receive_all(limited, COUNT - received)
+    assert admin("GET", at) == (200, None)
+    limited.close()
+    other.close()
 
 
 @pytest.mark.full

@@ -12,7 +12,14 @@ from trilogue.broker import errors
 from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.broker.topics.policies import POLICIES
 from trilogue.gateway.http.pulsar.admin_request import STATUS, status_of
-from trilogue.gateway.http.pulsar.policies import NAMESPACE_PATHS, REPLICATION, TOPIC_PATHS
+from trilogue.gateway.http.pulsar.policies import (
+    ALLOWED_CLUSTERS,
+    NAMED_RATES,
+    NAMESPACE_PATHS,
+    QUOTA,
+    REPLICATION,
+    TOPIC_PATHS,
+)
 from trilogue.gateway.http.pulsar.routes import all_routes
 from trilogue.gateway.http.request_limits import BODY_MAX
 
@@ -58,9 +65,9 @@ def test_every_refusal_has_a_status():
 
 def test_every_path_of_a_policy_is_one_of_the_table():
     assert {each.policy for each in (*NAMESPACE_PATHS, *TOPIC_PATHS)} <= set(POLICIES)
-    result = {each.policy for each in (*NAMESPACE_PATHS, *TOPIC_PATHS, REPLICATION)}
+    paths = (*NAMESPACE_PATHS, *TOPIC_PATHS, REPLICATION, ALLOWED_CLUSTERS)
     served = {name for name, row in POLICIES.items() if not row.refused}
-    assert served <= result | {"backlogQuota"}
+    assert served <= {each.policy for each in paths} | {QUOTA, NAMED_RATES}
 
 
 # -- over a socket --------------------------------------------------------------------------------
@@ -151,6 +158,26 @@ def test_brokers_are_this_one(admin: Admin):
     assert admin.request("GET", "brokers/health").text == "ok"
     assert admin.get("brokers/configuration/values") == {}
     assert admin.get("brokers/configuration/runtime")["clusterName"] == "standalone"
+
+
+def test_owned_namespaces_are_those_with_topics(admin: Admin):
+    """A namespace without topics has no bundle that a broker would have loaded."""
+    address = admin.server.doors["http"]
+    status = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
+    for name in ("full", "void"):
+        admin("PUT", f"namespaces/public/{name}", {})
+    admin("PUT", "persistent/public/full/t/partitions", 2)
+
+    owned = admin.get(f"brokers/standalone/{address}/ownedNamespaces")
+
+    assert owned["public/full/0x00000000_0xffffffff"] == status
+    assert not [each for each in owned if each.startswith("public/void/")]
+    for path, reason in (
+        ("standalone/absent", "Broker id 'absent' not found in available brokers."),
+        (f"absent/{address}", "Cluster does not exist"),
+    ):
+        response = admin("GET", f"brokers/{path}/ownedNamespaces")
+        assert response == (404, {"reason": reason})
 
 
 def test_lookup_returns_the_pulsar_service_url(admin: Admin):

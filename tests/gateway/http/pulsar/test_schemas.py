@@ -65,7 +65,7 @@ def test_message_written_with_a_schema_is_read_with_it(client, admin: Admin, nam
 
     producer.send(Order(number=5, note="x"))
 
-    assert consumer.receive(20_000).value().number == 5
+    assert consumer.receive(60_000).value().number == 5
     found = admin.get(f"schemas/{name}/t/schema")
     assert found["version"] == 0
     assert found["type"] == kind(Order).schema_info().schema_type().name.upper()
@@ -95,7 +95,7 @@ def test_messages_contain_the_schema_version_of_their_producer(client, admin: Ad
         producer.send(record(number=1))
         producer.close()
 
-    versions = [consumer.receive(20_000)._message.schema_version() for _ in range(2)]
+    versions = [consumer.receive(60_000)._message.schema_version() for _ in range(2)]
 
     assert versions == ["\0" * 8, "\0" * 7 + "\1"]
     consumer.close()

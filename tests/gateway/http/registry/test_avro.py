@@ -48,7 +48,7 @@ def test_messages_written_with_a_registered_schema_are_read_with_it(admin: Admin
     serialize = AvroSerializer(registry, ORDER)
     producer = Producer({"bootstrap.servers": admin.server.kafka})
     producer.produce(topic, serialize(written, SerializationContext(topic, MessageField.VALUE)))
-    producer.flush(20)
+    producer.flush(60)
     consumer = DeserializingConsumer(
         {
             "bootstrap.servers": admin.server.kafka,
@@ -58,7 +58,7 @@ def test_messages_written_with_a_registered_schema_are_read_with_it(admin: Admin
         }
     )
     consumer.subscribe([topic])
-    message = consumer.poll(20)
+    message = consumer.poll(60)
     consumer.close()
 
     assert message is not None

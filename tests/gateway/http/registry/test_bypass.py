@@ -45,7 +45,7 @@ def node(tmp_path_factory):
         yield made
 
 
-CLIENT = httpx.Client(timeout=20)
+CLIENT = httpx.Client(timeout=60)
 
 
 def post(node, path: str, method: str = "POST") -> httpx.Response:

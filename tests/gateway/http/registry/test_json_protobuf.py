@@ -184,14 +184,14 @@ def test_changes_of_messages(registry, before, after, fits):
 
 def test_a_level_holds_for_the_languages(admin: Admin, registry):
     url = f"{admin.server.http}/schema-registry"
-    httpx.put(f"{url}/config/levels-value", json={"compatibility": "FULL"}, timeout=20)
+    httpx.put(f"{url}/config/levels-value", json={"compatibility": "FULL"}, timeout=60)
     registry.register_schema("levels-value", Schema(json.dumps(ORDER), "JSON"))
     opened = {**ORDER, "additionalProperties": True}
     body = {"schema": json.dumps(opened), "schemaType": "JSON"}
     path = f"{url}/compatibility/subjects/levels-value/versions?verbose=true"
-    reply = httpx.post(path, json=body, timeout=20).json()
+    reply = httpx.post(path, json=body, timeout=60).json()
 
     assert reply["is_compatible"] is False
     assert len(reply["messages"]) == 1
-    httpx.put(f"{url}/config/levels-value", json={"compatibility": "BACKWARD"}, timeout=20)
-    assert httpx.post(path, json=body, timeout=20).json() == {"is_compatible": True, "messages": []}
+    httpx.put(f"{url}/config/levels-value", json={"compatibility": "BACKWARD"}, timeout=60)
+    assert httpx.post(path, json=body, timeout=60).json() == {"is_compatible": True, "messages": []}

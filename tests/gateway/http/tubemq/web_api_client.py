@@ -19,7 +19,7 @@ class Web:
     def __init__(self, server: Server, data: Path) -> None:
         self.server = server
         self.token = (data / "tubemq-web-token").read_text().strip()
-        self.client = httpx.Client(base_url=f"http://{server.doors['http']}", timeout=20)
+        self.client = httpx.Client(base_url=f"http://{server.doors['http']}", timeout=60)
 
     def __enter__(self) -> Self:
         return self

@@ -8,7 +8,7 @@ from typing import Any
 
 import websocket
 
-LIMIT_S = 30
+LIMIT_S = 60
 
 
 def encode(payload: bytes) -> str:

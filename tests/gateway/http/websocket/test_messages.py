@@ -76,6 +76,18 @@ def test_clients_of_the_binary_protocol_share_its_topics(server, sockets, topic)
         assert consumer.take() == b"to a socket"
 
 
+def test_binary_messages_are_passed_over(server, sockets, topic):
+    """A real Pulsar does the same."""
+    consumer = sockets(f"consumer/{topic}/s")
+    producer = sockets(f"producer/{topic}")
+    for each in (producer, consumer):
+        each.made.send_binary(b"binary")
+
+    assert producer.produce(b"one")["result"] == "ok"
+    assert consumer.take() == b"one"
+    assert "Traceback" not in server.output
+
+
 def test_an_acknowledged_message_does_not_come_again(sockets, topic):
     consumer = sockets(f"consumer/{topic}/s")
     producer = sockets(f"producer/{topic}")

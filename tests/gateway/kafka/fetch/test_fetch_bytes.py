@@ -116,8 +116,8 @@ async def test_a_fetch_of_many_partitions_is_looked_at_over_several_turns(versio
         rig.topic("t", partitions=count)
         await fill(rig, "t", "a", index=count - 1)
         turns = []
-        call_soon = rig.gateway.call_soon
-        rig.gateway.call_soon = lambda call: (turns.append(1), call_soon(call))
+        spawn = rig.gateway.spawn
+        rig.gateway.spawn = lambda work: (turns.append(1), spawn(work))
 
         found = partitions(await rig.peer().request(fetch("t", *[0] * count), version))
 
@@ -160,8 +160,8 @@ async def test_a_look_has_one_share_of_each_turn_however_much_moves_meanwhile():
         full = await reader.request(fetch("t", *[0] * count, session_epoch=0), 11)
         requested = fetch("t", max_wait_ms=60_000, isolation_level=1)  # all are scanned again
         requested.session_id, requested.session_epoch = full.session_id, 1
-        rounds, looks, call_soon = 0, [], rig.gateway.call_soon
-        rig.gateway.call_soon = lambda call: (looks.append(rounds), call_soon(call))
+        rounds, looks, spawn = 0, [], rig.gateway.spawn
+        rig.gateway.spawn = lambda work: (looks.append(rounds), spawn(work))
 
         reader.send(requested, 11)
         while not reader.answered:

@@ -168,6 +168,19 @@ async def test_a_group_of_readers_keeps_positions_of_what_it_reads():
 
 
 @on_loop
+async def test_a_subscription_of_version_1_without_owned_partitions_names_its_topics():
+    """As platformatic-kafka writes it."""
+    async with Rig() as rig:
+        peer = await committed(rig)
+        first = encode_subscription(Subscription(topics=["t"]), 0)
+        await reader(peer, metadata=b"\0\1" + first[2:])
+
+        answer = await peer.request(offset_delete(t=[0], u=[0]), 0)
+
+        assert outcomes(answer) == {"t": [(0, 86)], "u": [(0, 0)]}
+
+
+@on_loop
 async def test_a_group_whose_members_cannot_be_read_may_read_anything():
     async with Rig() as rig:
         peer = await committed(rig)

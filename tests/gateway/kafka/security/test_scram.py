@@ -70,6 +70,15 @@ async def test_at_first_there_are_none(requested):
 
 
 @on_loop
+async def test_an_empty_list_describes_all_users():
+    """KIP-554; sarama, and kafkactl with it, has no null list."""
+    async with Rig() as rig:
+        await alter(rig, new=[kept("u"), kept("v", 2)])
+
+        assert await describe(rig, about()) == [("u", 0, [(1, 4096)]), ("v", 0, [(2, 4096)])]
+
+
+@on_loop
 async def test_a_user_of_kafkas_tools_has_a_password_that_other_logins_take():
     async with Rig() as rig:
         ended = []

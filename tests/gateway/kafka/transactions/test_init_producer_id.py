@@ -6,6 +6,7 @@ import pytest
 
 from tests.gateway.kafka.rig import Rig, versions
 from tests.gateway.loop import on_loop
+from trilogue.broker.access.acls import ANY_NAME
 from trilogue.broker.access.authorizer import USER, Operation, Principal, ResourceKind
 from trilogue.broker.transactions.transaction import TransactionLimits
 from trilogue.wire.kafka.transactions.init_producer_id import InitProducerIdRequest
@@ -37,14 +38,22 @@ async def test_an_id_and_its_epoch_come_together(producer_id, epoch):
         assert (answer.error_code, answer.producer_id) == (42, -1)
 
 
+RIGHT = (Operation.IDEMPOTENT_WRITE, ResourceKind.CLUSTER, "cluster")
+ANY_WRITE = (Operation.WRITE, ResourceKind.TOPIC, ANY_NAME)
+
+
+@pytest.mark.parametrize(
+    ("denied", "code"), [((RIGHT,), 0), ((ANY_WRITE,), 0), ((RIGHT, ANY_WRITE), 31)]
+)
 @on_loop
-async def test_idempotent_writing_needs_its_own_right():
-    """CVE-2018-17196."""
+async def test_idempotent_writing_needs_its_right_or_write_on_any_topic(denied, code):
+    """CVE-2018-17196, KIP-679."""
     async with Rig() as rig:
-        rig.rules.deny(Operation.IDEMPOTENT_WRITE, ResourceKind.CLUSTER, "cluster")
+        for each in denied:
+            rig.rules.deny(*each)
 
         requested = InitProducerIdRequest(transactional_id=None)
-        assert (await rig.peer().request(requested, 4)).error_code == 31
+        assert (await rig.peer().request(requested, 4)).error_code == code
 
 
 @on_loop

@@ -321,6 +321,60 @@ async def test_a_part_that_was_not_added_is_abortable_for_newer_clients():
             assert await stranger.move(1, version=version) == WRONG_MAPPING
 
 
+def divide(rig: Rig) -> None:
+    """Play a move of slots after which other nodes have a part of each open transaction."""
+    rig.broker.branches.have_left = lambda _contained: True  # type: ignore[method-assign]
+    for each in rig.broker.transactions.table:
+        rig.broker.transactions.abort_divided(each)
+
+
+@on_loop
+async def test_a_producer_goes_on_whose_transaction_a_move_has_divided():
+    """Its requests are refused as abortable (KIP-890); after its own abort it begins the next."""
+    async with Rig() as rig:
+        rig.topic(TOPIC, 2)
+        writer = Writer(rig.peer(), new=True)
+        await writer.init()
+        await writer.write("divided")
+        await writer.move(1)
+        divide(rig)
+        await settle()
+
+        assert await writer.write("late", partition=1) == ABORTABLE
+        assert await writer.move(2) == ABORTABLE
+        assert await writer.end() == ABORTABLE
+        assert await writer.end(commit=False) == 0
+        former = Writer(rig.peer(), new=True)
+        former.id, former.epoch = writer.id, writer.epoch - 1
+        await writer.write("whole")
+        assert await writer.end() == 0
+        assert await former.end() == FENCED, "only the last identity may be a delayed one"
+        shown, _, aborted = await read(rig)
+        assert "whole" in shown
+        assert aborted == 1
+
+
+@on_loop
+async def test_a_divided_transaction_fences_older_clients_and_those_that_lost_their_id():
+    async with Rig() as rig:
+        rig.topic(TOPIC)
+        writer = Writer(rig.peer())
+        await writer.init()
+        await writer.add(0)
+        await writer.add_group()
+        await writer.move(1)
+        divide(rig)
+        await settle()
+
+        assert await writer.add(0) == [FENCED]
+        assert await writer.move(2, version=3) == INVALID_EPOCH
+        assert await writer.end() == FENCED
+        assert await writer.end(commit=False) == 0, "it is aborted"
+        assert await writer.init(known=True) == 0, "KIP-360"
+        assert await Writer(rig.peer()).init() == 0
+        assert await writer.end(commit=False) == FENCED
+
+
 @on_loop
 async def test_open_transactions_have_a_bound_of_parts_together():
     async with Rig() as rig:

@@ -36,7 +36,6 @@ async def counted(peer, topic: str, **fields):
         "t",
         "public/default/t",
         "persistent://public/default/t",
-        "persistent://my-property/my-cluster/my-namespace/my-topic",
         "p-partition-1",
         "not-there-yet",
     ],
@@ -85,6 +84,25 @@ def test_invalid_topic_name_is_reported_in_the_responses(topic, code):
             assert count.message
 
     scenario()
+
+
+@on_loop
+async def test_a_namespace_that_is_not_there_is_refused():
+    """As by Pulsar 4.0.7; a client that looks up only (`pulsar-flex`) learns it here."""
+    async with Rig() as rig:
+        peer = await rig.connected()
+        for topic in (
+            "nope/nope/t",
+            "persistent://public/nope/t-partition-1",
+            "non-persistent://public/nope/t",
+            "persistent://my-property/my-cluster/my-namespace/my-topic",
+        ):
+            looked = await found(peer, topic)
+            assert (looked.response, looked.error) == (Found.Failed, ServerError.TopicNotFound)
+            assert "no namespace" in looked.message
+
+        there = await found(peer, "non-persistent://public/default/t")
+        assert there.response == Found.Connect
 
 
 @on_loop

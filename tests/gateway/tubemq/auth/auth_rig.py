@@ -7,14 +7,14 @@ from trilogue.broker.access.audit import AuditLog
 from trilogue.broker.access.authorizer import Principal
 from trilogue.broker.access.users import Users
 from trilogue.gateway.authentication import Authenticator
-from trilogue.gateway.tubemq.authentication import (
+from trilogue.gateway.tubemq.auth.authentication import (
     ALL_ROLES,
     AdmittedClients,
     Authentication,
     AuthenticationSettings,
     Role,
 )
-from trilogue.gateway.tubemq.signatures import signature
+from trilogue.gateway.tubemq.auth.signatures import signature
 from trilogue.wire.tubemq.broker_pb2 import AuthorizedInfo
 from trilogue.wire.tubemq.master_pb2 import AuthenticateInfo, MasterCertificateInfo
 

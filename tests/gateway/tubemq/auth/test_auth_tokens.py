@@ -17,8 +17,8 @@ from tests.gateway.tubemq.auth.auth_rig import (
 from trilogue.broker.access.authorizer import ANONYMOUS
 from trilogue.broker.access.users import User
 from trilogue.broker.errors import AuthenticationFailed
-from trilogue.gateway.tubemq.auth_tokens import VISIT_MS, AuthTokens
-from trilogue.gateway.tubemq.authentication import (
+from trilogue.gateway.tubemq.auth.auth_tokens import VISIT_MS, AuthTokens
+from trilogue.gateway.tubemq.auth.authentication import (
     ADMITTED_MAX,
     GRACE_MS,
     TOKEN_MS,

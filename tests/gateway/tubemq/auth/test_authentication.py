@@ -21,8 +21,8 @@ from trilogue.broker.access.users import User
 from trilogue.broker.errors import AuthenticationFailed
 from trilogue.gateway import authentication as login
 from trilogue.gateway.failed_logins import FAILURES_MAX, TOO_MANY_FAILURES, FailedLogins
-from trilogue.gateway.tubemq import signatures
-from trilogue.gateway.tubemq.signatures import SIGNATURE_WINDOW_MS, signature
+from trilogue.gateway.tubemq.auth import signatures
+from trilogue.gateway.tubemq.auth.signatures import SIGNATURE_WINDOW_MS, signature
 from trilogue.wire.tubemq.master_pb2 import MasterCertificateInfo
 
 # -- signatures

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.wire.kafka import samples
-from tests.wire.kafka.instances import SPOKEN, Spoken, messages, quick
+from tests.wire.kafka.instances import SPOKEN, Spoken, messages, newest
 from trilogue.wire.errors import EncodeError, WireError
 from trilogue.wire.kafka.codec.compile import decoder, encoder, gatherer, source
 from trilogue.wire.kafka.fetch import FetchableTopicResponse, FetchResponse, PartitionData
@@ -28,7 +28,7 @@ def encoded(message: object, version: int) -> bytes:
     return bytes(out)
 
 
-@pytest.mark.parametrize("spoken", [quick(each) for each in SPOKEN])
+@pytest.mark.parametrize("spoken", [newest(each, pytest.mark.long) for each in SPOKEN])
 @few
 @given(data=st.data())
 def test_every_message_comes_back_as_it_went(spoken: Spoken, data: st.DataObject):

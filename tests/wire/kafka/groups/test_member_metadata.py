@@ -67,6 +67,16 @@ def test_a_newer_version_is_read_as_far_as_it_is_known():
     assert decode_subscription(newer).topics == ["a"]
 
 
+@pytest.mark.parametrize("version", [1, 2, 3, 9])
+def test_a_version_without_its_own_fields_is_read_as_version_0(version: int):
+    """As platformatic-kafka writes version 1, and as a group reads topics in Kafka."""
+    first = encode_subscription(Subscription(topics=["a"], user_data=b"u"), 0)
+
+    decoded = decode_subscription(version.to_bytes(2, "big") + first[2:])
+
+    assert decoded == Subscription(topics=["a"], user_data=b"u")
+
+
 @pytest.mark.parametrize("raw", [b"", b"\0", b"\xff\xff", b"\0\0", b"\0\0\x7f\xff\xff\xff"])
 def test_broken_blobs_are_wire_errors(raw: bytes):
     with pytest.raises(WireError):

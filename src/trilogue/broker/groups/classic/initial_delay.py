@@ -23,7 +23,7 @@ within 180 ms on two cores where a hundred of them start (50 groups of two, libr
 
 
 class InitialDelays:
-    """Who comes to the groups of one node: how many in all, and which groups wait for them."""
+    """Members that join new groups of one node: how many in all, and which groups wait for them."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -1,4 +1,4 @@
-"""Who is in a group: members by id, static members by instance id, ids handed out and not yet used.
+"""The members of a group: by id, static members by instance id, ids handed out and not yet used.
 
 It knows no states and sends no responses; `group.py` decides. Here are finding and fencing members,
 who leads, which protocol all of them have in common and most of them like best, and the bounds.

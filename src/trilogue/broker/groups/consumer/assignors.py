@@ -208,7 +208,7 @@ class _FreePartitions:
         return taken
 
     def give_back(self, mine: dict[bytes, frozenset[int]], count: int) -> None:
-        """Let the last ones of somebody's go."""
+        """Let the last partitions of a member go."""
         for topic in reversed(list(mine)):
             indexes = mine.pop(topic)
             gone = indexes if len(indexes) <= count else frozenset(sorted(indexes)[-count:])
@@ -237,7 +237,7 @@ class _SubscriberHeap:
         self._heap = [(0, place[each.member_id], each.member_id) for each in members]
 
     def least(self, size: Mapping[str, int]) -> tuple[int, int, str]:
-        """Who has least, with how many and its place."""
+        """Return the member with the fewest partitions: their number, its place, its id."""
         while self._heap[0][0] != size[self._heap[0][2]]:
             heappop(self._heap)
         return self._heap[0]
@@ -299,7 +299,7 @@ class _HeterogeneousAssignment:
         }
 
     def _topics(self) -> Steps[list[bytes]]:
-        """Who reads which; those with the fewest readers first."""
+        """Return the topics, those with the fewest subscribers first."""
         breadth: defaultdict[bytes, int] = defaultdict(int)
         for topics, members in self._alike.items():
             readers = _SubscriberHeap(members, self._place)

@@ -119,7 +119,7 @@ class ShareGroup(NoClassicMembers):
         """End an empty group."""
         assert self.is_empty, "a group with members was forgotten"
 
-    def release(self, error: BrokerError) -> None:  # noqa: ARG002 - nobody waits here
+    def release(self, error: BrokerError) -> None:  # noqa: ARG002 - no request waits here
         """End here as it is: another node goes on with its members, from the rows."""
         self._stop_assigning()
         for member in self._members.values():

@@ -41,7 +41,7 @@ class InFlightRanges:
     def __init__(self) -> None:
         self._starts: list[int] = []
         self._by_start: dict[int, InFlightRange] = {}
-        self._free: list[int] = []  # the starts of those that nobody has, in order
+        self._free: list[int] = []  # the starts of those that no member has, in order
         self.records = 0  # in all of them
 
     def __len__(self) -> int:

@@ -83,7 +83,7 @@ class GroupMember:
 
     @property
     def identity(self) -> MemberIdentity:
-        """Who commits."""
+        """The member, as a commit names it."""
         return MemberIdentity(self.member_id, self.generation, self._options.instance_id)
 
     def rejoin(self) -> None:

@@ -79,6 +79,7 @@ PAGES: Final[tuple[tuple[str, Handler], ...]] = (
     ("/group.json", groups.read_figures),
     ("/subscriptions", subscriptions.list_subscriptions),
     ("/subscription", subscriptions.show_subscription),
+    ("/subscription.json", subscriptions.read_figures),
     ("/tubemq-groups", tubemq_groups.list_groups),
     ("/tubemq-group", tubemq_groups.show_group),
     ("/tubemq-group.json", tubemq_groups.read_figures),

@@ -55,9 +55,6 @@ async def show_messages(request: ConsoleRequest) -> Page:
         request.gateway.executor, _describe, scan.found, schemas
     )
     plog = partition.log
-    is_at_end = next_offset >= topic.partitions[next_number].log.stable_end and (
-        not across or next_number == len(topic.partitions) - 1
-    )
     kept = {key: request.text(key) for key in ("name", "key", "text", "across")}
     older = max(plog.start_offset, start - PAGE_ROWS)
     return Page(
@@ -75,9 +72,7 @@ async def show_messages(request: ConsoleRequest) -> Page:
             "unreadable": scan.unreadable,
             "scanned": scan.messages,
             "is_searched": not search.is_open,
-            "newer": ""
-            if is_at_end
-            else make_link("/messages", **kept, partition=next_number, offset=str(next_offset)),
+            "newer": _link_on(request, topic, next_number, next_offset, kept),
             "older": make_link("/messages", **kept, partition=number, offset=str(older))
             if older < start
             else "",
@@ -131,6 +126,22 @@ async def _scan(
         if not across or is_last or scan.is_over or topic.partitions[number + 1].is_remote:
             return number, offset
         number, start = number + 1, -1
+
+
+def _link_on(
+    request: ConsoleRequest, topic: Topic, number: int, offset: int, kept: dict[str, str]
+) -> str:
+    """Return the address that goes on behind an offset, maybe of another node; "" at the end."""
+    if offset < topic.partitions[number].log.stable_end:
+        return make_link("/messages", **kept, partition=number, offset=str(offset))
+    if kept["across"] != "1" or number + 1 >= len(topic.partitions):
+        return ""
+    on: dict[str, Any] = {**kept, "partition": number + 1, "offset": "0"}
+    partition = topic.partitions[number + 1]
+    if not partition.is_remote:
+        return make_link("/messages", **on)
+    owner = request.broker.cluster.ownership.partition_owner(partition.partition_id)
+    return request.link_at(owner, "/messages", **on)
 
 
 def _describe(found: list[FoundMessage], schemas: Sequence[NumberedSchema]) -> list[dict[str, Any]]:

@@ -30,7 +30,7 @@ async def show_overview(request: ConsoleRequest) -> Page:
     may_describe = request.can(Operation.DESCRIBE, *CLUSTER)
     broker = request.broker
     ownership = broker.cluster.ownership
-    nodes = [
+    owners = [
         {
             "id": node_id,
             "is_this": node_id == ownership.node_id,
@@ -44,10 +44,10 @@ async def show_overview(request: ConsoleRequest) -> Page:
         "overview.html",
         {
             "may_describe": may_describe,
-            "nodes": nodes if may_describe else [],
+            "owners": owners if may_describe else [],
             "topic_count": len(broker.cluster),
             "partition_count": broker.cluster.partition_count,
-            "group_count": len(broker.groups),
+            "group_count": sum(1 for _ in broker.group_admin.listed()),
             "counters": COUNTERS,
             "gauges": GAUGES,
             "jobs": [each for each in metrics if each.name.startswith(JOBS)],
@@ -87,7 +87,7 @@ def _format_slots(slots: list[int]) -> str:
 
 
 async def list_connections(request: ConsoleRequest) -> Page:
-    """Return the connections of each listener: address and principal."""
+    """Return the connections of each listener: address, principal, client."""
     request.check(Operation.DESCRIBE, *CLUSTER)
     found = request.services.list_connections()
     listeners = [

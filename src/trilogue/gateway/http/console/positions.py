@@ -8,9 +8,12 @@ from typing import Any, Final
 
 import msgspec
 
+from trilogue.broker.access.authorizer import Operation
 from trilogue.broker.topics.partition import Partition
 from trilogue.broker.topics.topic import Topic
+from trilogue.gateway.http.console import remote_partitions
 from trilogue.gateway.http.console.messages import parse_time
+from trilogue.gateway.http.console.remote_partitions import find_remote_offsets
 from trilogue.gateway.http.console.request import ConsoleRequest, parse_number
 from trilogue.gateway.http.request_limits import HttpError
 from trilogue.gateway.kafka.offsets.list_offsets import find_timestamp
@@ -62,6 +65,29 @@ def describe_position(
     return PositionRow(str(topic.name), number, offset, end, lag, reader, detail, owner)
 
 
+async def add_remote_ends(
+    request: ConsoleRequest, rows: list[PositionRow], rows_max: int = ROWS_MAX
+) -> list[PositionRow]:
+    """Return the rows with the ends and the lag of other nodes' partitions; HttpError 503.
+
+    Those behind the first `rows_max` rows keep theirs.
+    """
+    places = [
+        (request.find_topic(row.topic, Operation.DESCRIBE), row.number)
+        for row in rows[:rows_max]
+        if row.end < 0
+    ]
+    ends = await find_remote_offsets(request, places, remote_partitions.LATEST)
+
+    def add(row: PositionRow) -> PositionRow:
+        end = ends.get((row.topic, row.number), -1)
+        if end < 0:
+            return row
+        return msgspec.structs.replace(row, end=end, lag=max(0, end - row.offset))
+
+    return [add(row) for row in rows]
+
+
 def sum_lag(rows: list[PositionRow]) -> int:
     """Return the lag of all rows whose partitions are on this node."""
     return sum(max(0, row.lag) for row in rows)
@@ -85,9 +111,7 @@ async def find_reset_offset(request: ConsoleRequest, partition: Partition) -> in
     if target == LATEST:
         return plog.high_watermark
     if target == AT_OFFSET:
-        offset = parse_number("at", fields.get("at", "").strip(), -1)
-        if offset < 0:
-            raise HttpError(400, "the offset is missing")
+        offset = _parse_offset(fields.get("at", "").strip())
         return min(max(offset, plog.start_offset), plog.high_watermark)
     if target == AT_TIME:
 
@@ -99,9 +123,60 @@ async def find_reset_offset(request: ConsoleRequest, partition: Partition) -> in
     raise HttpError(400, f"a reset goes to one of {', '.join(TARGETS)}")
 
 
-def choose_partitions(request: ConsoleRequest, topic: Topic) -> list[tuple[int, Partition]]:
+async def find_reset_offsets(request: ConsoleRequest, topic: Topic) -> list[tuple[Partition, int]]:
+    """Return where the form's reset moves the partition that it names, or all of the topic.
+
+    Those of other nodes are asked for; HttpError 503 where one does not answer.
+    """
+    chosen = _parse_partition(request)
+    numbers = range(len(topic.partitions)) if chosen < 0 else [chosen]
+    partitions = {number: topic.partition(number) for number in numbers}
+    moves = [
+        (each, await find_reset_offset(request, each))
+        for each in partitions.values()
+        if not each.is_remote
+    ]
+    places = [(topic, number) for number, each in partitions.items() if each.is_remote]
+    if not places:
+        return moves
+    offsets = await _find_remote_targets(request, places)
+    return moves + [(topic.partitions[number], offset) for (_, number), offset in offsets.items()]
+
+
+async def _find_remote_targets(
+    request: ConsoleRequest, places: list[remote_partitions.Place]
+) -> dict[tuple[str, int], int]:
+    target, at = request.fields.get("to", ""), request.fields.get("at", "").strip()
+    if target not in TARGETS:
+        raise HttpError(400, f"a reset goes to one of {', '.join(TARGETS)}")
+    if target == EARLIEST:
+        return await find_remote_offsets(request, places, remote_partitions.EARLIEST)
+    ends = await find_remote_offsets(request, places, remote_partitions.LATEST)
+    if target == AT_TIME:
+        found = await find_remote_offsets(request, places, parse_time(at))
+        return {place: found[place] if found[place] >= 0 else ends[place] for place in ends}
+    if target == AT_OFFSET:
+        starts = await find_remote_offsets(request, places, remote_partitions.EARLIEST)
+        offset = _parse_offset(at)
+        return {place: min(max(offset, starts[place]), ends[place]) for place in ends}
+    return ends
+
+
+def _parse_offset(text: str) -> int:
+    offset = parse_number("at", text, -1)
+    if offset < 0:
+        raise HttpError(400, "the offset is missing")
+    return offset
+
+
+def choose_partitions(request: ConsoleRequest, topic: Topic) -> list[Partition]:
     """Return the partition that the form names, or all of them on this node."""
-    chosen = parse_number("partition", request.fields.get("partition", "").strip(), -1)
+    chosen = _parse_partition(request)
     if chosen >= 0:
-        return [(chosen, request.find_partition(topic, chosen))]
-    return [(number, each) for number, each in enumerate(topic.partitions) if not each.is_remote]
+        return [request.find_partition(topic, chosen)]
+    return [each for each in topic.partitions if not each.is_remote]
+
+
+def _parse_partition(request: ConsoleRequest) -> int:
+    """Return the number of the partition that the form names; -1 for all."""
+    return parse_number("partition", request.fields.get("partition", "").strip(), -1)

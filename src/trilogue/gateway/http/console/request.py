@@ -29,6 +29,7 @@ from trilogue.gateway.access_administration import AccessAdministration
 from trilogue.gateway.dependencies import ProtocolGateway
 from trilogue.gateway.http.administration import AuthorizedRequest
 from trilogue.gateway.http.metrics import Gather
+from trilogue.gateway.http.node_clients import NodeClients
 from trilogue.gateway.http.request_limits import HttpError, read_body
 from trilogue.gateway.pulsar.gateway import PulsarGateway
 from trilogue.gateway.steps import next_step
@@ -47,8 +48,9 @@ class ConsoleServices(msgspec.Struct, frozen=True):
     gateway: ProtocolGateway
     pulsar: PulsarGateway | None
     gather: Gather  # the metrics
-    list_connections: Callable[[], Mapping[str, list[tuple[str, str]]]]
+    list_connections: Callable[[], Mapping[str, list[tuple[str, str, str]]]]
     make_administration: Callable[[], AccessAdministration]
+    make_node_clients: Callable[[], NodeClients]
     has_access_control: bool
 
 

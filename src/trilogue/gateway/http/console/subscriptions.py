@@ -86,6 +86,18 @@ async def show_subscription(request: ConsoleRequest) -> Page:
     )
 
 
+async def read_figures(request: ConsoleRequest) -> dict[str, Any]:
+    """Return the figures of this node's partitions, which the charts of the page follow."""
+    topic = request.find_topic(request.text("topic"), Operation.DESCRIBE)
+    rows, _ = await _describe(request, _gateway(request), topic, request.text("name"))
+    backlog = sum(row["backlog"] for row in rows)
+    return {
+        "at_ms": request.gateway.now_ms(),
+        "counters": {"offset": sum(row["end"] for row in rows) - backlog},
+        "gauges": {"lag": backlog},
+    }
+
+
 async def _describe(
     request: ConsoleRequest, pulsar: PulsarGateway, topic: Topic, name: str
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -123,7 +135,7 @@ async def reset_subscription(request: ConsoleRequest) -> Redirect:
     topic = request.find_topic(fields.get("topic", ""), Operation.READ)
     name, pulsar = fields.get("name", ""), _gateway(request)
     moved = 0
-    for _, partition in choose_partitions(request, topic):
+    for partition in choose_partitions(request, topic):
         if request.broker.subscriptions.find_cursor(partition.partition_id, name) is None:
             continue
         offset = await find_reset_offset(request, partition)

@@ -118,9 +118,11 @@ async def show_topic(request: ConsoleRequest) -> Page:
             "partitions": rows,
             "first": first,
             "until": until,
+            "messages": _link_messages(request, topic),
             "settings": _list_settings(topic) if can_see_settings else None,
             "schemas": _list_schemas(request, topic),
             "producers": _list_producers(request, topic),
+            "kafka_producers": _list_kafka_producers(request, topic),
             "subscriptions": _list_subscriptions(request, topic),
             "is_kafka_name": is_kafka_name(topic.name),
             "is_tubemq_name": is_tubemq_name(topic.name),
@@ -133,6 +135,16 @@ async def show_topic(request: ConsoleRequest) -> Page:
             "setting_names": sorted(key for key, row in TABLE.items() if row.is_effective),
         },
     )
+
+
+def _link_messages(request: ConsoleRequest, topic: Topic) -> str:
+    """Return the address of the messages of the first partition, at the node that has them."""
+    name, partition = str(topic.name), topic.partitions[0]
+    elsewhere = ""
+    if partition.is_remote:
+        owner = request.broker.cluster.ownership.partition_owner(partition.partition_id)
+        elsewhere = request.link_at(owner, "/messages", name=name)
+    return elsewhere or request.link("/messages", name=name)
 
 
 async def read_figures(request: ConsoleRequest) -> dict[str, Any]:
@@ -202,7 +214,7 @@ def _list_schemas(request: ConsoleRequest, topic: Topic) -> list[dict[str, Any]]
 
 
 def _list_producers(request: ConsoleRequest, topic: Topic) -> list[dict[str, Any]]:
-    """Return connected producers of Pulsar clients; those of Kafka and TubeMQ have no session."""
+    """Return connected producers of Pulsar's clients."""
     pulsar = request.services.pulsar
     found: list[dict[str, Any]] = []
     if pulsar is None:
@@ -223,6 +235,28 @@ def _list_producers(request: ConsoleRequest, topic: Topic) -> list[dict[str, Any
             for each in find_producers(pulsar, partition)[:CLIENTS_SHOWN]
         ]
     return found[:CLIENTS_SHOWN]
+
+
+def _list_kafka_producers(request: ConsoleRequest, topic: Topic) -> list[dict[str, Any]]:
+    """Return producers with an id that wrote to partitions of this node, the latest first.
+
+    They need what DescribeProducers does, READ; without it there are none.
+    """
+    if not request.can(Operation.READ, ResourceKind.TOPIC, topic.name):
+        return []
+    found = (
+        {
+            "partition": number,
+            "id": each.producer_id,
+            "epoch": each.epoch,
+            "sequence": each.last_sequence,
+            "active_ms": each.active_ms,
+        }
+        for number, partition in enumerate(topic.partitions[:PARTITIONS_SHOWN])
+        if not partition.is_remote
+        for each in partition.producers.active()
+    )
+    return heapq.nlargest(CLIENTS_SHOWN, found, key=lambda row: int(row["active_ms"]))
 
 
 def _list_subscriptions(request: ConsoleRequest, topic: Topic) -> list[str]:

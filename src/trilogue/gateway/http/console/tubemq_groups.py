@@ -126,7 +126,7 @@ async def reset_group(request: ConsoleRequest) -> Redirect:
     topic = request.find_topic(fields.get("topic", ""), Operation.ALTER)
     if name not in _group_names(request):
         raise UnknownGroup(f"there is no TubeMQ group {name}")
-    for _, partition in choose_partitions(request, topic):
+    for partition in choose_partitions(request, topic):
         offset = await find_reset_offset(request, partition)
         await await_promise(request.broker.registrations.reset(partition, name, offset))
     request.access.record_act(

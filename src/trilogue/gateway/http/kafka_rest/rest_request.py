@@ -36,7 +36,7 @@ class RestRequest:
 
     @property
     def principal(self) -> Principal:
-        """Who sent the request."""
+        """The principal that sent the request."""
         principal: Principal = self.http.scope["access"].principal
         return principal
 

@@ -25,6 +25,7 @@ from trilogue.broker import errors as broker_errors
 from trilogue.broker.access.acls import Acl
 from trilogue.broker.access.authorizer import Operation, Resource, ResourceKind
 from trilogue.broker.access.client_access import ClientAccess
+from trilogue.broker.access.granted_actions import GrantedActions
 from trilogue.broker.errors import (
     AccessDenied,
     BrokerError,
@@ -35,6 +36,7 @@ from trilogue.broker.errors import (
 from trilogue.broker.names import (
     NamespaceName,
     PulsarName,
+    TopicName,
     parse_namespace,
     parse_pulsar,
 )
@@ -167,6 +169,11 @@ class AdminRequest(AuthorizedRequest):
         if new or old:
             acls = self.broker.acls
             await self.commit_change(lambda: acls.plan_replace(new, old))
+
+    async def delete_topic(self, name: TopicName) -> None:
+        """Delete a topic, and what was granted on it: a topic of the same name begins without."""
+        await super().delete_topic(name)
+        await self.change_acls((), GrantedActions(self.broker.acls, name).all_acls())
 
     # -- what it names
 

@@ -106,6 +106,12 @@ def refuse(status: int, reason: str) -> Handler:
     return refuse_request
 
 
+def list_namespaces_of_group(request: AdminRequest) -> object:
+    """Return the namespaces of an anti-affinity group, which none is in."""
+    check_cluster(request)
+    return []
+
+
 NO_FUNCTIONS = refuse(409, "Pulsar Function Worker is not enabled: no foreign code runs here")
 NO_PACKAGES = refuse(503, "Package Management Service is not enabled in the broker.")
 NO_JVM = refuse(404, "this broker has no Java virtual machine")
@@ -115,9 +121,12 @@ NO_QUOTAS = refuse(405, "there is no load balancer that resource quotas would be
 NO_PROXY = refuse(404, "this is a broker, not a proxy")
 ONE_NODE = refuse(412, "topics are not placed by isolation policies or failure domains")
 NO_PEERS = refuse(412, "there is one cluster")
+ONE_BUNDLE = refuse(412, "a namespace has one bundle, which is not split")
+NO_LEDGERS = refuse(405, "schemas have no ledgers")
 EVERY = "GET PUT POST DELETE"
 DESCRIBE, ALTER = Operation.DESCRIBE, Operation.ALTER
 CLUSTER = "/admin/v2/clusters/{name}"
+NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
 
 # Methods, path, handler; GET of a group needs DESCRIBE on the cluster, everything else ALTER.
 PATHS: tuple[tuple[str, str, Handler], ...] = (
@@ -127,6 +136,7 @@ PATHS: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/admin/v2/broker-stats/metrics", get_broker_metrics),
     ("GET", "/admin/v2/broker-stats/mbeans", NO_JVM),
     ("GET", "/admin/v2/broker-stats/allocator-stats/{allocator}", NO_JVM),
+    ("GET", "/admin/v2/broker-stats/bookieops", NO_BOOKIES),
     ("GET", "/admin/v2/bookies/all", list_bookies),
     ("GET", "/admin/v2/bookies/racks-info", list_nothing),
     (EVERY, "/admin/v2/bookies/racks-info/{bookie}", NO_BOOKIES),
@@ -137,6 +147,11 @@ PATHS: tuple[tuple[str, str, Handler], ...] = (
     (EVERY, f"{CLUSTER}/namespaceIsolationPolicies/{{rest:path}}", ONE_NODE),
     ("GET", f"{CLUSTER}/peers", get_peers),
     ("POST", f"{CLUSTER}/peers", NO_PEERS),
+    ("GET POST", f"{CLUSTER}/migrate", NO_PEERS),
+    ("GET", f"{NAMESPACE}/{{bundle}}/topicHashPositions", ONE_BUNDLE),
+    ("PUT", f"{NAMESPACE}/{{bundle}}/split", ONE_BUNDLE),
+    ("POST", f"{NAMESPACE}/resourcegroup/{{group}}", refuse(412, "ResourceGroup does not exist")),
+    ("GET", "/admin/v2/schemas/{tenant}/{namespace}/{topic}/metadata", NO_LEDGERS),
     (EVERY, "/admin/v2/resource-quotas", NO_QUOTAS),
     (EVERY, "/admin/v2/resource-quotas/{rest:path}", NO_QUOTAS),
     ("GET", "/admin/v2/resourcegroups", list_resource_groups),

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import msgspec
 
 from trilogue.broker.access.authorizer import Operation, ResourceKind
-from trilogue.broker.errors import InvalidSetting, UnknownNamespace
+from trilogue.broker.errors import InvalidSetting, NotOwner, UnknownNamespace
 from trilogue.broker.names import check_tenant
 from trilogue.broker.topics.default_policies import FIELDS, format_default
 from trilogue.broker.topics.lookup import find_owner, is_coordinator_topic
@@ -27,6 +27,7 @@ LOOKUP_PLACES = (
     ("topic", OLD_PLACE),
     ("destination", OLD_PLACE),
 )
+BUNDLE_STATUS = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
 VERSION = "4.0.7"  # of Pulsar, whose REST API this is
 
 
@@ -157,13 +158,38 @@ def _read_tenant(request: AdminRequest) -> Tenant:
 
 def list_brokers(request: AdminRequest) -> object:
     """Return the HTTP addresses of all nodes."""
+    return list(_broker_ids(request).values())
+
+
+def get_owned_namespaces(request: AdminRequest) -> object:
+    """Return the bundles of a broker: of the namespaces with a partition that it has.
+
+    Raises NotOwner for another node, which answers for itself.
+    """
+    cluster, wanted = request.broker.cluster, request.params["broker"]
+    node_ids = [each for each, broker_id in _broker_ids(request).items() if broker_id == wanted]
+    if not node_ids:
+        raise HttpError(404, f"Broker id {wanted[:200]!r} not found in available brokers.")
+    if node_ids[0] != cluster.node_id:
+        raise NotOwner(f"node {node_ids[0]} is the broker", node_ids[0])
+    check_cluster(request)
+    owned = {
+        topic.name.namespace_name
+        for topic in cluster
+        if any(not partition.is_remote for partition in topic.partitions)
+    }
+    return {f"{name}/{BUNDLE}": BUNDLE_STATUS for name in sorted(map(str, owned))}
+
+
+def _broker_ids(request: AdminRequest) -> dict[int, str]:
+    """Return the HTTP addresses of nodes, which are their names for Pulsar, by node id."""
     cluster, is_tls = request.broker.cluster, request.http.url.scheme == "https"
-    return [
-        request.http.url.netloc
+    return {
+        node_id: request.http.url.netloc
         if node_id == cluster.node_id
         else cluster.ownership.listeners(node_id).get("https" if is_tls else "http", "")
         for node_id in cluster.ownership.node_ids
-    ]
+    }
 
 
 def get_leader(request: AdminRequest) -> object:
@@ -315,6 +341,8 @@ ROUTES = (
     AdminRoute("GET", "/brokers/configuration/runtime", get_runtime_configuration, CLUSTER,
         Operation.DESCRIBE_SETTINGS),
     AdminRoute("GET", "/brokers/internal-configuration", get_metadata_store, CLUSTER, DESCRIBE),
+    AdminRoute("GET", "/brokers/{name}/{broker}/ownedNamespaces", get_owned_namespaces, CLUSTER,
+        DESCRIBE),
     AdminRoute("GET", "/brokers", list_brokers, CLUSTER, DESCRIBE),
     AdminRoute("GET", "/brokers/{name}", list_brokers, CLUSTER, DESCRIBE),
 )  # fmt: skip

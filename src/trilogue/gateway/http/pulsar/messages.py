@@ -15,7 +15,6 @@ from typing import Any
 
 import msgspec
 
-from trilogue.broker.errors import UnknownTopic
 from trilogue.broker.topics.partition import Partition
 from trilogue.entry.entry import EntryError
 from trilogue.entry.pulsar.compression import decompress
@@ -139,6 +138,9 @@ async def get_by_id(request: AdminRequest) -> object:
     raise HttpError(404, "Message id not found")
 
 
+NO_MESSAGE = "Could not examine messages due to the total message is zero"
+
+
 async def examine_message(request: AdminRequest) -> object:
     """GET …/examinemessage: the n-th entry from the beginning or from the end."""
     _, partition = request.partition
@@ -155,8 +157,12 @@ async def examine_message(request: AdminRequest) -> object:
             number -= 1
             if number == 0:
                 return await encode_message(request, partition, entry)
+        if number == int(text):
+            raise HttpError(412, NO_MESSAGE)
         raise HttpError(404, "Message not found")
     last = await last_visible_entry(request, partition)
+    if last is None:
+        raise HttpError(412, NO_MESSAGE)
     while last is not None and number > 1:
         number -= 1
         last = await last_visible_entry(request, partition, last.base)
@@ -171,13 +177,13 @@ async def _reserve_memory(request: AdminRequest) -> None:
 
 
 async def get_id_by_time(request: AdminRequest) -> object:
-    """GET …/messageid/{timestamp}: the first entry published at this time or later."""
+    """GET …/messageid/{timestamp}: the first entry published at this time or later, or the next."""
     topic, partition = request.partition
     offset = await offset_for_publish_time(request.gateway, partition, request.number("timestamp"))
+    index = topic.partitions.index(partition) if topic.partitioned else -1
     async for entry in visible_entries(request, partition, offset):
-        index = topic.partitions.index(partition) if topic.partitioned else -1
         return describe_message_id(partition, entry.base, index)
-    raise UnknownTopic("there is no message of this time or later")
+    return describe_message_id(partition, partition.log.high_watermark, index)
 
 
 def parse_metadata(entry: DispatchEntry) -> MessageMetadata:

@@ -22,8 +22,12 @@ from trilogue.broker.topics.namespaces import Namespace
 from trilogue.broker.topics.partition import Partition
 from trilogue.broker.topics.policies import PolicyLevel, check_policy
 from trilogue.broker.topics.topic import Topic
-from trilogue.gateway.http.pulsar.admin_request import AdminRequest, AdminRoute
-from trilogue.gateway.http.pulsar.policies import change_namespace, namespace_policy_routes
+from trilogue.gateway.http.pulsar.admin_request import AdminRequest, AdminRoute, Reply
+from trilogue.gateway.http.pulsar.policies import (
+    ALLOWED_CLUSTERS,
+    change_namespace,
+    namespace_policy_routes,
+)
 from trilogue.gateway.http.pulsar.subscription_permissions import subscription_permission_routes
 from trilogue.gateway.http.pulsar.topic_clients import unload_partition
 from trilogue.gateway.http.request_limits import HttpError
@@ -74,6 +78,18 @@ RATE_FIELDS = frozenset(
         "clusterSubscribeRate",
     }
 )
+# The older field of the compatibility of schemas, which holds where the newer one is not set.
+# "Full", which Go's administration and pulsarctl send by default, is the default: no policy.
+AUTO_UPDATE_FIELD = "schema_auto_update_compatibility_strategy"
+STRATEGY_OF_AUTO_UPDATE = {
+    "AutoUpdateDisabled": "ALWAYS_INCOMPATIBLE",
+    "Backward": "BACKWARD",
+    "Forward": "FORWARD",
+    "AlwaysCompatible": "ALWAYS_COMPATIBLE",
+    "BackwardTransitive": "BACKWARD_TRANSITIVE",
+    "ForwardTransitive": "FORWARD_TRANSITIVE",
+    "FullTransitive": "FULL_TRANSITIVE",
+}
 UNSET_FIELDS: dict[str, Any] = {
     "backlog_quota_map": {},
     "schema_compatibility_strategy": "UNDEFINED",
@@ -83,7 +99,7 @@ UNSET_FIELDS: dict[str, Any] = {
     "encryption_required": False,
     "subscription_auth_mode": "None",
 }
-IGNORED_FIELDS = frozenset({"bundles", "deleted", "latency_stats_sample_rate"})
+IGNORED_FIELDS = frozenset({"bundles", "deleted", "latency_stats_sample_rate", AUTO_UPDATE_FIELD})
 UNSET_VALUES: tuple[Any, ...] = (None, {}, [], -1, "UNDEFINED")  # of policies
 IGNORED_VALUES: tuple[Any, ...] = (*UNSET_VALUES, False, "None", "")  # of other fields
 
@@ -123,7 +139,7 @@ def get_namespace(request: AdminRequest) -> object:
             "subscription_auth_roles": found.subscription_roles,
         },
         "replication_clusters": [request.gateway.settings.cluster],
-        "allowed_clusters": [],
+        "allowed_clusters": found.policies.get(ALLOWED_CLUSTERS.policy, []),
         "bundles": BUNDLES,
         **{name: value for name, value in fields.items() if value is not None},
         "deleted": False,
@@ -138,12 +154,13 @@ async def create_namespace(request: AdminRequest) -> None:
     """Create a namespace."""
     name, known = request.namespace, request.broker.namespaces
     try:
-        known.tenant(name.tenant)
+        allowed = known.tenant(name.tenant).allowed_clusters
     except UnknownNamespace as error:
         raise HttpError(404, "Tenant does not exist") from error
-    made = parse_namespace_body(
-        request.any_json() if request.body else {}, request.gateway.settings.cluster
-    )
+    here = request.gateway.settings.cluster
+    body = request.any_json() if request.body else {}
+    _check_clusters(body, name.tenant, set(allowed) or {here})
+    made = parse_namespace_body(body, here)
     granted = made.permissions
     if granted:
         request.check_grant(ResourceKind.NAMESPACE, name)
@@ -158,13 +175,26 @@ async def create_namespace(request: AdminRequest) -> None:
     await request.change_acls(acls, ())
 
 
+def _check_clusters(body: Any, tenant: str, allowed: set[str]) -> None:
+    """Refuse clusters that a tenant may not use, in Pulsar's words: HttpError 403."""
+    wanted = body.get("replication_clusters") if isinstance(body, dict) else body
+    if isinstance(wanted, list):
+        others = [each for each in wanted if isinstance(each, str) and each not in allowed]
+        if others:
+            raise HttpError(
+                403,
+                f"Cluster [{', '.join(others)[:200]}] is not in the list of allowed clusters list "
+                f"for tenant [{tenant}]",
+            )
+
+
 def parse_namespace_body(body: Any, cluster: str) -> Namespace:
     """Return the namespace that a body describes; raises InvalidSetting."""
     if isinstance(body, list):  # the oldest clients send the clusters alone
         body = {"replication_clusters": body}
     if not isinstance(body, dict):
         raise HttpError(400, "a namespace is made from an object")
-    policies: dict[str, Any] = {}
+    policies = _parse_auto_update(body.get(AUTO_UPDATE_FIELD))
     permissions: dict[str, list[str]] = {}
     properties: dict[str, str] = {}
     for field, value in body.items():
@@ -183,6 +213,16 @@ def parse_namespace_body(body: Any, cluster: str) -> Namespace:
         else:
             raise InvalidSetting(f"{field}: is not obeyed, so it is not taken")
     return Namespace(policies, permissions, properties)
+
+
+def _parse_auto_update(value: Any) -> dict[str, Any]:
+    """Return the policy of AUTO_UPDATE_FIELD, which another field may replace."""
+    if value in (None, "Full"):
+        return {}
+    strategy = STRATEGY_OF_AUTO_UPDATE.get(value) if isinstance(value, str) else None
+    if strategy is None:
+        raise InvalidSetting(f"{AUTO_UPDATE_FIELD}: Full, {', '.join(STRATEGY_OF_AUTO_UPDATE)}")
+    return {"schemaCompatibilityStrategy": strategy}
 
 
 def _parse_policy(field: str, value: Any, cluster: str) -> Any:
@@ -209,9 +249,6 @@ async def delete_namespace(request: AdminRequest) -> None:
         for topic in cluster.topics_in(name):
             request.check_access(ResourceKind.TOPIC, topic.name)
             await request.delete_topic(topic.name)
-            await request.change_acls(
-                (), GrantedActions(request.broker.acls, topic.name).all_acls()
-            )
     if cluster.topic_count(name):
         raise InUse("Cannot delete non empty namespace")
     await _delete_non_persistent(request, name, force=request.flag("force"))
@@ -465,12 +502,10 @@ async def add_properties(request: AdminRequest) -> None:
     await change_namespace(request, changed)
 
 
-def get_property(request: AdminRequest) -> object:
-    """Return one property."""
+def get_property(request: AdminRequest) -> Reply:
+    """Return one property as its text, without quotes; nothing where there is none."""
     value = find_namespace(request).properties.get(request.params["key"])
-    if value is None:
-        raise HttpError(404, "there is no such property")
-    return value
+    return Reply(204) if value is None else Reply(200, value.encode(), "application/json")
 
 
 async def add_property(request: AdminRequest) -> None:
@@ -485,7 +520,7 @@ async def add_property(request: AdminRequest) -> None:
     await change_namespace(request, changed)
 
 
-async def delete_property(request: AdminRequest) -> object:
+async def delete_property(request: AdminRequest) -> Reply:
     """Delete one property; return its value."""
     found = get_property(request)
 

@@ -1,7 +1,7 @@
 """Requests for a whole partitioned topic whose partitions are on several nodes.
 
-The node that gets one sends a request for each partition to the node that owns it, over HTTP and
-with the credentials of its client, and puts the responses together:
+The node that gets one sends a request for each partition to the node that owns it, over HTTP or
+HTTPS as it came and with the credentials of its client, and puts the responses together:
 
     GET /subscriptions                         all names
     GET /partitioned-stats, -internalStats     the sum, and each partition
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import ssl
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
@@ -22,6 +23,8 @@ from urllib.parse import quote
 import msgspec
 
 from trilogue.broker.topics.topic import Topic
+from trilogue.client.errors import InvalidOption
+from trilogue.client.tls import make_client_context
 from trilogue.gateway.http.pulsar.admin_request import (
     AdminRequest,
     AdminRoute,
@@ -64,13 +67,21 @@ class PartitionReply(NamedTuple):
     body: bytes
 
 
-async def answer_for_partitions(request: AdminRequest, route: AdminRoute) -> Reply | None:
-    """Return the reply for all partitions of a topic; None for what is not served so."""
+async def answer_for_partitions(
+    request: AdminRequest, route: AdminRoute, authority: str = ""
+) -> Reply | None:
+    """Return the reply for all partitions of a topic; None for what is not served so.
+
+    `authority` is a PEM file that signs the certificates of the other nodes, "" where the machine's
+    authorities do.
+    """
     begin, found, below = route.path.partition("/{topic}")
+    if not found:
+        return None
     method = request.http.method
     topic = request.broker.cluster.find_topic(request.name.topic)
     is_whole = topic is not None and topic.partitioned and request.name.partition is None
-    if topic is None or not is_whole or not found or not begin.startswith(V2):
+    if topic is None or not is_whole or not begin.startswith(V2):
         return None
     if method == "GET" and below == "/subscriptions":
         combine: Callable[[AdminRequest, Topic, list[bytes]], object] = _join_names
@@ -81,7 +92,7 @@ async def answer_for_partitions(request: AdminRequest, route: AdminRoute) -> Rep
     else:
         return None
     suffix = _fill(STATS.get(below, below), request.params)
-    replies = await _request_owners(request, topic, method, suffix)
+    replies = await _request_owners(request, topic, method, suffix, authority)
     is_change = combine is _join_nothing
     failed = [each for each in replies if not 200 <= each.status < 300]
     if is_change and len(failed) < len(replies):
@@ -99,10 +110,16 @@ def _fill(path: str, params: Mapping[str, str]) -> str:
 
 
 async def _request_owners(
-    request: AdminRequest, topic: Topic, method: str, suffix: str
+    request: AdminRequest, topic: Topic, method: str, suffix: str, authority: str
 ) -> list[PartitionReply]:
     """Send one request for each partition to its owner, a few at a time."""
     ownership, scheme = request.broker.cluster.ownership, request.http.url.scheme
+    tls = None
+    if scheme == "https":
+        try:
+            tls = await asyncio.to_thread(make_client_context, authority)
+        except InvalidOption as problem:
+            return [_failed(503, str(problem))]
     headers = {
         each: request.http.headers[each] for each in FORWARDED if each in request.http.headers
     }
@@ -112,20 +129,32 @@ async def _request_owners(
 
     async def send(index: int) -> PartitionReply:
         owner = ownership.partition_owner(topic.partitions[index].partition_id)
-        address = ownership.listeners(owner).get("http")
-        if scheme != "http" or not address:
-            return _failed(501, "the partitions of this topic are on several nodes: name one")
+        address = ownership.listeners(owner).get(scheme)
+        if not address:
+            return _failed(503, f"node {owner} has no address for {scheme}")
         path = f"{base}-partition-{index}{suffix}" + (f"?{query}" if query else "")
         async with turns:
-            return await asyncio.to_thread(_send, address, method, path, request.body, headers)
+            return await asyncio.to_thread(
+                _send, address, method, path, request.body, headers, tls=tls
+            )
 
     return await asyncio.gather(*map(send, range(len(topic.partitions))))
 
 
 def _send(
-    address: str, method: str, path: str, body: bytes, headers: Mapping[str, str]
+    address: str,
+    method: str,
+    path: str,
+    body: bytes,
+    headers: Mapping[str, str],
+    *,
+    tls: ssl.SSLContext | None,
 ) -> PartitionReply:
-    connection = http.client.HTTPConnection(address, timeout=TIMEOUT_S)
+    connection = (
+        http.client.HTTPConnection(address, timeout=TIMEOUT_S)
+        if tls is None
+        else http.client.HTTPSConnection(address, timeout=TIMEOUT_S, context=tls)
+    )
     try:
         connection.request(method, path, body or None, dict(headers))
         response = connection.getresponse()

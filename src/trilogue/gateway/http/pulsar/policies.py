@@ -19,10 +19,12 @@ import msgspec
 
 from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.broker.errors import InvalidSetting, UnknownNamespace
+from trilogue.broker.settings.topic_settings import TopicSettings
 from trilogue.broker.topics.namespaces import Namespace
 from trilogue.broker.topics.policies import (
     POLICIES,
     PREFIX,
+    BacklogQuotaPolicy,
     Policies,
     Policy,
     PolicyLevel,
@@ -52,6 +54,8 @@ def _same(*names: str) -> tuple[PolicyPath, ...]:
 
 
 DISPATCHER_PAUSE = "dispatcherPauseOnAckStatePersistent"
+SNAPSHOTS = "deduplicationSnapshotInterval"
+NAMED_RATES = "namedDispatchRates"  # dispatch rates of subscriptions by their names
 
 NAMESPACE_PATHS = (
     *_same(
@@ -59,8 +63,9 @@ NAMESPACE_PATHS = (
         "autoSubscriptionCreation", "maxConsumersPerSubscription", "maxSubscriptionsPerTopic",
         "delayedDelivery", "publishRate", "dispatchRate", "subscriptionDispatchRate",
         "subscribeRate", "replicatorDispatchRate", "compactionThreshold", "inactiveTopicPolicies",
-        "subscriptionExpirationTime", "entryFilters", "resourcegroup", "migrated",
+        "subscriptionExpirationTime", "entryFilters", "resourcegroup",
     ),
+    PolicyPath("migration", "migrated"),
     PolicyPath("backlogQuotaMap", "backlogQuota", {}),
     PolicyPath("maxProducersPerTopic", "maxProducers"),
     PolicyPath("maxConsumersPerTopic", "maxConsumers"),
@@ -77,7 +82,7 @@ NAMESPACE_PATHS = (
     PolicyPath("offloadThresholdInSeconds", "offloadThresholdInSeconds", -1),
     PolicyPath("offloadDeletionLagMs", "offloadDeletionLagMs"),
     PolicyPath("subscriptionAuthMode", "subscriptionAuthMode", "None"),
-    PolicyPath("persistence/bookieAffinity", "bookieAffinityGroup"),
+    PolicyPath("persistence/bookieAffinity", "bookieAffinityGroup", None),
     PolicyPath("maxTopicsPerNamespace", "maxTopicsPerNamespace", 0),
     PolicyPath("antiAffinity", "antiAffinity", None),
     PolicyPath(DISPATCHER_PAUSE, DISPATCHER_PAUSE, False),
@@ -86,21 +91,25 @@ NAMESPACE_PATHS = (
 TOPIC_PATHS = (
     *_same(
         "retention", "messageTTL", "persistence", "autoSubscriptionCreation", "maxProducers",
-        "maxConsumers", "maxConsumersPerSubscription", "maxSubscriptionsPerTopic",
-        "maxUnackedMessagesOnConsumer", "maxUnackedMessagesOnSubscription", "delayedDelivery",
-        "publishRate", "maxMessageSize", "dispatchRate", "subscriptionDispatchRate",
-        "subscribeRate", "replicatorDispatchRate", "compactionThreshold", "inactiveTopicPolicies",
+        "maxConsumers", "maxUnackedMessagesOnConsumer", "maxUnackedMessagesOnSubscription",
+        "delayedDelivery", "dispatchRate", "subscriptionDispatchRate", "subscribeRate",
+        "replicatorDispatchRate", "compactionThreshold", "inactiveTopicPolicies",
         "deduplicationSnapshotInterval", "offloadPolicies", "entryFilters", "shadowTopics",
     ),
-    PolicyPath(DISPATCHER_PAUSE, DISPATCHER_PAUSE),
+    PolicyPath("maxConsumersPerSubscription", "maxConsumersPerSubscription", None),
+    PolicyPath("maxSubscriptionsPerTopic", "maxSubscriptionsPerTopic", None),
+    PolicyPath("publishRate", "publishRate", None),
+    PolicyPath("maxMessageSize", "maxMessageSize", None),
+    PolicyPath(DISPATCHER_PAUSE, DISPATCHER_PAUSE, False),
     PolicyPath("deduplicationEnabled", "deduplication"),
     PolicyPath("backlogQuotaMap", "backlogQuota", {}),
     PolicyPath("schemaCompatibilityStrategy", "schemaCompatibilityStrategy"),
-    PolicyPath("schemaValidationEnforced", "schemaValidationEnforced"),
-    PolicyPath("subscriptionTypesEnabled", "subscriptionTypesEnabled"),
+    PolicyPath("schemaValidationEnforced", "schemaValidationEnforced", False),
+    PolicyPath("subscriptionTypesEnabled", "subscriptionTypesEnabled", []),
 )  # fmt: skip
 
 REPLICATION = PolicyPath("replication", "replicationClusters")
+ALLOWED_CLUSTERS = PolicyPath("allowedClusters", "allowedClusters", [])
 OFFLOAD = PolicyPath("removeOffloadPolicies", "offloadPolicies")
 
 NO_DISPATCH_RATE = {
@@ -109,13 +118,28 @@ NO_DISPATCH_RATE = {
     "relativeToPublishRate": False,
     "ratePeriodInSecond": 1,
 }
-# What a real broker reports as its own values of policies that are no single value.
+# What is reported as the broker's own values of policies that are no single value.
 BROKER_DEFAULTS: dict[str, object] = {
     "dispatchRate": NO_DISPATCH_RATE,
     "subscriptionDispatchRate": NO_DISPATCH_RATE,
+    "replicatorDispatchRate": NO_DISPATCH_RATE,
+    "subscribeRate": {"subscribeThrottlingRatePerConsumer": 0, "ratePeriodInSecond": 30},
+    "persistence": {
+        "bookkeeperEnsemble": 1,
+        "bookkeeperWriteQuorum": 1,
+        "bookkeeperAckQuorum": 1,
+        "managedLedgerMaxMarkDeleteRate": 0.0,
+    },
+    "inactiveTopicPolicies": {
+        "inactiveTopicDeleteMode": "delete_when_no_subscriptions",
+        "maxInactiveDurationSeconds": 60,
+        "deleteWhileInactive": False,
+    },
+    "entryFilters": {"entryFilterNames": ""},
 }
 QUOTA = "backlogQuota"
 QUOTA_KINDS = ("destination_storage", "message_age")
+MINUTE_MS, MEBIBYTE = 60_000, 1 << 20
 
 
 def _own(path: PolicyPath, policies: dict[str, Any]) -> object:
@@ -124,12 +148,40 @@ def _own(path: PolicyPath, policies: dict[str, Any]) -> object:
 
 
 def _broker_default(policy: str, defaults: Policies) -> object:
-    """Return the broker's default of a policy, if it is one value."""
+    """Return the broker's default of a policy; UNSET if it has none."""
     meaning = POLICIES[policy].meaning
-    if not isinstance(meaning, str):
-        return BROKER_DEFAULTS.get(policy, NOTHING_SET)
-    value = getattr(defaults, meaning)
-    return value.value if isinstance(value, Enum) else value
+    if isinstance(meaning, str):
+        value = getattr(defaults, meaning)
+        return value.value if isinstance(value, Enum) else value
+    if policy == "autoSubscriptionCreation":
+        return {"allowAutoSubscriptionCreation": defaults.auto_subscription}
+    if policy == "delayedDelivery":
+        active = defaults.delayed_delivery
+        return {"active": active, "tickTime": 1000, "maxDeliveryDelayInMillis": 0}
+    return BROKER_DEFAULTS.get(policy, UNSET)
+
+
+def _with_all_quotas(quotas: dict[str, Any], defaults: Policies) -> dict[str, Any]:
+    """Return backlog quotas with the broker's for the kinds that are not set."""
+    found = {}
+    for kind, quota in zip(QUOTA_KINDS, (defaults.size_quota, defaults.age_quota), strict=True):
+        size = -1 if quota is None else quota.limit_bytes
+        found[kind] = {
+            "limit": size,
+            "limitSize": size,
+            "limitTime": -1 if quota is None else quota.limit_s,
+            "policy": (BacklogQuotaPolicy.REQUEST_HOLD if quota is None else quota.overflow).value,
+        }
+    return found | quotas
+
+
+def _describe_retention(settings: TopicSettings) -> dict[str, int]:
+    """Return the retention that a topic has by its settings, as Pulsar's policy; -1: no limit."""
+    age_ms, size = settings.retention_ms, settings.retention_bytes
+    return {
+        "retentionTimeInMinutes": age_ms if age_ms < 0 else age_ms // MINUTE_MS,
+        "retentionSizeInMB": size if size < 0 else size // MEBIBYTE,
+    }
 
 
 # -- of a namespace
@@ -139,6 +191,7 @@ def make_namespace_getter(path: PolicyPath) -> Callable[[AdminRequest], object]:
     """Return the handler that returns one policy of a namespace."""
 
     def get(request: AdminRequest) -> object:
+        _check_namespace(request)
         return _own(path, request.broker.namespaces.namespace(request.namespace).policies)
 
     return get
@@ -214,12 +267,18 @@ def make_topic_getter(path: PolicyPath) -> Callable[[AdminRequest], object]:
         policies = read_topic_policies(topic.settings)
         if path.policy in policies or not request.flag("applied"):
             return _own(path, policies)
-        namespace = request.broker.namespaces.namespace(topic.name.namespace_name).policies
+        known = request.broker.namespaces
+        namespace = known.namespace(topic.name.namespace_name).policies
+        if path.policy == QUOTA:
+            return _with_all_quotas(namespace.get(QUOTA, {}), known.defaults)
         if path.policy in namespace:
             return namespace[path.policy]
-        if path.unset is not UNSET:
-            return path.unset
-        return _broker_default(path.policy, request.broker.namespaces.defaults)
+        if path.policy == "retention":
+            return _describe_retention(topic.partitions[0].settings)
+        if path.policy == REPLICATION.policy:
+            return [request.gateway.settings.cluster]
+        default = _broker_default(path.policy, known.defaults)
+        return _own(path, {}) if default is UNSET else default
 
     return get
 
@@ -235,6 +294,39 @@ async def set_topic_policy(
         if value is not UNSET:
             checked = check_policy(policy, PolicyLevel.TOPIC, value)
             settings[PREFIX + policy] = msgspec.json.encode(checked).decode()
+
+    await request.alter_topic(lambda: request.topic, change)
+
+
+def get_named_dispatch_rate(request: AdminRequest) -> object:
+    """Return the dispatch rate of one subscription; `applied=true`: or that of all of them."""
+    named = read_topic_policies(request.topic.settings).get(NAMED_RATES, {})
+    rate = named.get(request.params["subscription"])
+    if rate is None and request.flag("applied"):
+        return make_topic_getter(PolicyPath("", "subscriptionDispatchRate"))(request)
+    return NOTHING_SET if rate is None else rate
+
+
+async def set_named_dispatch_rate(request: AdminRequest) -> None:
+    """Set or unset the dispatch rate of one subscription."""
+    name = request.params["subscription"]
+    rate = None if request.http.method == "DELETE" else request.any_json()
+
+    def changed(before: Any) -> Any:
+        after = {} if before is UNSET else {k: each for k, each in before.items() if k != name}
+        if rate is not None:
+            after[name] = rate
+        return after or UNSET
+
+    await set_topic_policy(request, NAMED_RATES, changed)
+
+
+async def delete_topic_policies(request: AdminRequest) -> None:
+    """Unset all policies of a topic."""
+
+    def change(settings: dict[str, str]) -> None:
+        for policy in read_topic_policies(settings):
+            del settings[PREFIX + policy]
 
     await request.alter_topic(lambda: request.topic, change)
 
@@ -270,7 +362,7 @@ def _warn_without_effect(row: Policy) -> Reply:
 def _in_body(request: AdminRequest, path: PolicyPath) -> Any:
     if path.policy == DISPATCHER_PAUSE and not request.body:
         return True  # it is set by a request without a body
-    if request.body.strip() == b"null":
+    if request.body.strip() == b"null" or (path.policy == SNAPSHOTS and not request.body):
         return UNSET  # as Java's client removes some of them
     return request.any_json()
 
@@ -304,12 +396,29 @@ def namespace_policy_routes() -> list[AdminRoute]:
     routes = [
         AdminRoute("POST DELETE", "/" + QUOTA, set_namespace_quota, kind, ALTER),
         AdminRoute("DELETE", "/removeOffloadPolicies", remove_offload, kind, ALTER),
+        AdminRoute(
+            "GET", "/allowedClusters", make_namespace_getter(ALLOWED_CLUSTERS), kind, DESCRIBE
+        ),
+        AdminRoute("POST", "/allowedClusters", set_allowed_clusters, kind, ALTER),
+        AdminRoute(
+            "DELETE", "/allowedClusters", make_deleter(ALLOWED_CLUSTERS, change), kind, ALTER
+        ),
     ]
     for path in NAMESPACE_PATHS:
         routes += _policy_routes(
             path, kind, make_namespace_getter(path), change, make_setter(path, change, _in_body)
         )
     return routes
+
+
+async def set_allowed_clusters(request: AdminRequest) -> object:
+    """Keep that a namespace may be in the one cluster; others are refused."""
+    value = request.json(list[str])
+    here = request.gateway.settings.cluster
+    if not value or set(value) != {here}:
+        raise InvalidSetting(f"allowedClusters: there is one cluster, {here}")
+    await set_namespace_policy(request, ALLOWED_CLUSTERS.policy, lambda _: [here])
+    return _warn_without_effect(POLICIES[ALLOWED_CLUSTERS.policy])
 
 
 async def set_replication_clusters(request: AdminRequest) -> object:
@@ -324,7 +433,14 @@ async def set_replication_clusters(request: AdminRequest) -> object:
 def topic_policy_routes() -> list[AdminRoute]:
     """Return the routes of all policies, below a topic's path."""
     kind, change = ResourceKind.TOPIC, set_topic_policy
-    routes = [AdminRoute("POST DELETE", "/" + QUOTA, set_topic_quota, kind, ALTER)]
+    routes = [
+        AdminRoute("POST DELETE", "/" + QUOTA, set_topic_quota, kind, ALTER),
+        AdminRoute("DELETE", "/policies", delete_topic_policies, kind, ALTER),
+        AdminRoute("GET", "/{subscription}/dispatchRate", get_named_dispatch_rate, kind, DESCRIBE),
+        AdminRoute(
+            "POST DELETE", "/{subscription}/dispatchRate", set_named_dispatch_rate, kind, ALTER
+        ),
+    ]
     one = "/" + REPLICATION.segment
     get, drop = make_topic_getter(REPLICATION), make_deleter(REPLICATION, change)
     routes += [

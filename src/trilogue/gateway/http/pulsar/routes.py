@@ -5,7 +5,7 @@ The paths are those of /admin/v2 and /lookup/v2; topics and namespaces are serve
 are checked before the handler runs. A path without a route is 404 with a reason, a method that a
 path does not have is 405.
 
-    build_pulsar_app(gateway)     an ASGI application, for the root of the HTTP listener
+    build_pulsar_app(gateway, authority)     an ASGI application, for the root of the HTTP listener
 """
 
 from __future__ import annotations
@@ -77,6 +77,15 @@ def all_routes() -> list[AdminRoute]:
         *pulsar_non_persistent.routes(f"{V2}/non-persistent/{PLACE}"),
         AdminRoute("GET", f"{V2}/namespaces/{{tenant}}", pulsar_namespaces.list_namespaces,
             ResourceKind.NAMESPACE, describe),
+        AdminRoute("POST", f"{V2}/namespaces/grantPermissionsOnTopics",
+            pulsar_topics.grant_permissions, ResourceKind.CLUSTER, Operation.ALTER),
+        AdminRoute("POST", f"{V2}/namespaces/revokePermissionsOnTopics",
+            pulsar_topics.revoke_permissions, ResourceKind.CLUSTER, Operation.ALTER),
+        *(
+            AdminRoute("GET", f"{prefix}/namespaces/{{name}}/antiAffinity/{{group}}",
+                broker_stats.list_namespaces_of_group, ResourceKind.CLUSTER, describe)
+            for prefix in (V1, V2)  # Java's client uses the old one
+        ),
         *pulsar_topics.routes(f"{V1}/persistent/{OLD_PLACE}/{{topic}}"),
         *pulsar_subscriptions.routes(f"{V1}/persistent/{OLD_PLACE}/{{topic}}"),
         *pulsar_namespaces.routes(V1, OLD_PLACE),
@@ -85,12 +94,16 @@ def all_routes() -> list[AdminRoute]:
     ]  # fmt: skip
 
 
-def build_pulsar_app(gateway: PulsarGateway) -> ASGIApp:
-    """Return the application; it has no state of its own. Names of subscriptions have slashes."""
-    return keep_escaped_slashes(_build(gateway))
+def build_pulsar_app(gateway: PulsarGateway, authority: str = "") -> ASGIApp:
+    """Return the application; it has no state of its own. Names of subscriptions have slashes.
+
+    `authority` is a PEM file that signs the certificates of the other nodes, "" where the machine's
+    authorities do.
+    """
+    return keep_escaped_slashes(_build(gateway, authority))
 
 
-def _build(gateway: PulsarGateway) -> Starlette:
+def _build(gateway: PulsarGateway, authority: str) -> Starlette:
 
     async def nothing_here(http_request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 404
@@ -99,7 +112,7 @@ def _build(gateway: PulsarGateway) -> Starlette:
 
     return Starlette(
         routes=[
-            Route(route.path, _endpoint(gateway, route), methods=route.methods.split())
+            Route(route.path, _endpoint(gateway, route, authority), methods=route.methods.split())
             for route in all_routes()
         ],
         exception_handlers={HTTPException: nothing_here},
@@ -114,11 +127,11 @@ def _response(reply: Reply) -> Response:
 
 
 def _endpoint(
-    gateway: PulsarGateway, route: AdminRoute
+    gateway: PulsarGateway, route: AdminRoute, authority: str
 ) -> Callable[[Request], Awaitable[Response]]:
     async def answer(http_request: Request) -> Response:
         try:
-            reply = await _answer(gateway, route, http_request)
+            reply = await _answer(gateway, route, http_request, authority)
         except HttpError as problem:
             reply = error_reply(problem.status, str(problem))
             if problem.status in BODY_LEFT:
@@ -152,7 +165,9 @@ def _redirect(gateway: PulsarGateway, request: Request, problem: NotOwner) -> Re
     return Reply(307, headers={"Location": str(target)})
 
 
-async def _answer(gateway: PulsarGateway, route: AdminRoute, http_request: Request) -> Reply:
+async def _answer(
+    gateway: PulsarGateway, route: AdminRoute, http_request: Request, authority: str
+) -> Reply:
     check_origin(http_request, changes=http_request.method not in {"GET", "HEAD"})
     body = await read_body(http_request)
     request = AdminRequest(
@@ -175,10 +190,11 @@ async def _answer(gateway: PulsarGateway, route: AdminRoute, http_request: Reque
         if inspect.isawaitable(answer):
             answer = await answer
     except NotOwner:
-        answer = await answer_for_partitions(request, route)
+        answer = await answer_for_partitions(request, route, authority)
         if answer is None:
             raise
-    if http_request.method not in {"GET", "HEAD"}:
+    reply = encode_reply(answer)
+    if http_request.method not in {"GET", "HEAD"} and reply.status < 400:
         act = route.handler.__name__.replace("_", " ")
         request.access.record_act(act, resource, path=http_request.url.path)
         log.info(
@@ -189,7 +205,7 @@ async def _answer(gateway: PulsarGateway, route: AdminRoute, http_request: Reque
                 "by": request.principal.name,
             },
         )
-    return encode_reply(answer)
+    return reply
 
 
 def _resource_name(request: AdminRequest, kind: ResourceKind) -> object:

@@ -2,7 +2,7 @@
 
 A subscription without such roles is for all that may consume from the topic. The ones that have
 them need the right to consume, too. SUBSCRIBE checks them (gateway/pulsar/consumers.py), and
-open consumers end when their role is removed (gateway/pulsar/revocation.py).
+open consumers end when their role is removed (gateway/pulsar/auth/revocation.py).
 """
 
 from __future__ import annotations

@@ -317,13 +317,33 @@ async def set_properties(request: AdminRequest) -> None:
         await await_promise(request.broker.subscriptions.set_properties(cursor, given))
 
 
+def get_replicated_status(request: AdminRequest) -> object:
+    """Return that a subscription is not replicated, for each partition of the path."""
+    _cursors(request)
+    name, partitions = request.name, request.partitions
+    return {
+        str(name if index < 0 else name._replace(partition=index)): False for index, _ in partitions
+    }
+
+
+def set_replicated_status(request: AdminRequest) -> None:
+    """Accept that a subscription is not replicated; refuse that it is: HttpError 412."""
+    _cursors(request)
+    if request.json(bool):
+        raise HttpError(412, "subscriptions are not replicated: there is one cluster")
+
+
 async def analyze_backlog(request: AdminRequest) -> object:
     """Count the unacknowledged entries and messages."""
     entries = messages = 0
+    first = last = ""
     for partition, cursor in _cursors(request):
         messages += request.broker.subscriptions.backlog(cursor)
-        async for _ in _unacked_entries(request, partition, cursor):
+        async for entry in _unacked_entries(request, partition, cursor):
             entries += 1
+            last = f"{partition.partition_id}:{entry.base}"
+            first = first or last
+    ends = {"firstMessageId": first, "lastMessageId": last} if entries else {}
     return {
         "entries": entries,
         "messages": messages,
@@ -334,6 +354,7 @@ async def analyze_backlog(request: AdminRequest) -> object:
         "filterAcceptedMessages": messages,
         "filterRescheduledMessages": 0,
         "aborted": entries >= ENTRIES_MAX,
+        **ends,
     }
 
 
@@ -354,6 +375,8 @@ PATHS = (
     ("GET", ONE + "/position/{position}", peek_message, READ),
     ("GET", ONE + "/properties", get_properties, DESCRIBE),
     ("PUT", ONE + "/properties", set_properties, READ),
+    ("GET", ONE + "/replicatedSubscriptionStatus", get_replicated_status, DESCRIBE),
+    ("POST", ONE + "/replicatedSubscriptionStatus", set_replicated_status, READ),
     ("GET POST", ONE + "/analyzeBacklog", analyze_backlog, DESCRIBE),
 )
 

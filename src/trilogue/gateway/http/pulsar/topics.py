@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.broker.access.granted_actions import GrantedActions, without_operation
 from trilogue.broker.errors import InvalidName, TopicExists, UnknownTopic
-from trilogue.broker.names import TopicName
+from trilogue.broker.names import parse_pulsar
 from trilogue.broker.topics.delete_records import delete_records
 from trilogue.broker.topics.lookup import (
     check_persistent,
@@ -194,17 +194,28 @@ async def delete_topic(request: AdminRequest) -> None:
     count = count_clients(request.gateway, topic.partitions)
     if count and not request.flag("force"):
         raise HttpError(412, f"Topic has {count} connected producers/consumers")
-    await _delete_with_permissions(request, topic.name)
+    await request.delete_topic(topic.name)
+
+
+def create_missed_partitions(request: AdminRequest) -> None:
+    """Succeed without effect: a topic always has all of its partitions."""
+    topic = request.topic
+    if not topic.partitioned:
+        raise UnknownTopic(f"Topic {request.name} not found")
 
 
 async def delete_partitioned_topic(request: AdminRequest) -> None:
     """Delete a partitioned topic."""
     topic = request.topic
     if not topic.partitioned or request.name.partition is not None:
-        raise UnknownTopic(f"Partitioned Topic {request.name} not found")
+        raise HttpError(
+            409,
+            f"{request.name} is a non-partitioned topic. Instead of calling delete-partitioned-"
+            "topic please call delete.",
+        )
     if count_clients(request.gateway, topic.partitions) and not request.flag("force"):
         raise HttpError(412, "Topic has active producers/subscriptions")
-    await _delete_with_permissions(request, topic.name)
+    await request.delete_topic(topic.name)
 
 
 # -- ended, emptied, unloaded
@@ -212,6 +223,8 @@ async def delete_partitioned_topic(request: AdminRequest) -> None:
 
 async def terminate_topic(request: AdminRequest) -> object:
     """Make a partition accept no more messages; return its last message id."""
+    if request.topic.partitioned and request.name.partition is None:
+        raise HttpError(405, "Termination of a partitioned topic is not allowed")
     topic, partition = request.partition
     index = topic.partitions.index(partition)
     await _terminate_indexes(request, [index])
@@ -372,7 +385,10 @@ def get_permissions(request: AdminRequest) -> object:
 
 async def grant_permission(request: AdminRequest) -> None:
     """Grant actions on one topic to a role."""
-    role, actions = request.params["role"], check_actions(request.any_json())
+    await _grant(request, request.params["role"], check_actions(request.any_json()))
+
+
+async def _grant(request: AdminRequest, role: str, actions: list[str]) -> None:
     name = request.topic.name
     request.check_grant(ResourceKind.TOPIC, name)
     view = GrantedActions(request.broker.acls, name)
@@ -394,8 +410,6 @@ async def revoke_permission(request: AdminRequest) -> None:
     request.check_grant(ResourceKind.TOPIC, topic.name)
     acls = GrantedActions(request.broker.acls, topic.name).acls_to_revoke(role)
     is_stored = role in _stored_json(topic, PERMISSIONS)
-    if not acls and not is_stored:
-        raise HttpError(412, "Permissions are not set at the topic level")
     await request.change_acls((), acls)
     if is_stored:
         await request.alter_topic(
@@ -404,9 +418,40 @@ async def revoke_permission(request: AdminRequest) -> None:
         )
 
 
-async def _delete_with_permissions(request: AdminRequest, name: TopicName) -> None:
-    await request.delete_topic(name)
-    await request.change_acls((), GrantedActions(request.broker.acls, name).all_acls())
+class TopicGrant(msgspec.Struct):
+    """One topic, a role, and the actions that it may do there."""
+
+    topic: str
+    role: str
+    actions: list[str] = []
+
+
+def _select_topic(request: AdminRequest, grant: TopicGrant) -> None:
+    """Make the request one about the topic and role of a grant, which it may change."""
+    name = parse_pulsar(grant.topic)
+    request.check_grant(ResourceKind.TOPIC, name.topic)
+    space = name.topic.namespace_name
+    request.params = {
+        "domain": "persistent" if name.persistent else "non-persistent",
+        "tenant": space.tenant,
+        "namespace": space.namespace,
+        "topic": name.topic.name,
+        "role": grant.role,
+    }
+
+
+async def grant_permissions(request: AdminRequest) -> None:
+    """Grant actions on topics to roles: a list in the body; of the first problem on, nothing."""
+    for grant in request.json(list[TopicGrant])[:PERMISSIONS_MAX]:
+        _select_topic(request, grant)
+        await _grant(request, grant.role, check_actions(grant.actions))
+
+
+async def revoke_permissions(request: AdminRequest) -> None:
+    """Revoke the permissions of roles on topics: a list in the body."""
+    for grant in request.json(list[TopicGrant])[:PERMISSIONS_MAX]:
+        _select_topic(request, grant)
+        await revoke_permission(request)
 
 
 KIND = ResourceKind.TOPIC
@@ -419,6 +464,7 @@ PATHS = (
     ("PUT", "/partitions", create_partitioned_topic, CREATE),
     ("POST", "/partitions", add_partitions, ALTER),
     ("DELETE", "/partitions", delete_partitioned_topic, DELETE),
+    ("POST", "/createMissedPartitions", create_missed_partitions, ALTER),
     ("GET", "/stats", get_stats, DESCRIBE),
     ("GET", "/partitioned-stats", get_partitioned_stats, DESCRIBE),
     ("GET", "/internalStats", get_internal_stats, DESCRIBE),

@@ -34,6 +34,7 @@ from trilogue.gateway.http.websocket.session import (
     decode_id,
     decode_json,
     encode_message,
+    receive_text,
     run_until_first,
 )
 
@@ -184,7 +185,7 @@ class _ReceivingSession:
             await self._permits.wait()
             try:
                 await self._send_next()
-            except (EndOfTopic, ClosedError):  # the client asks by isEndOfTopic
+            except (EndOfTopic, ClosedError):  # the client requests it by isEndOfTopic
                 await asyncio.get_running_loop().create_future()
 
     async def _send_next(self) -> None:
@@ -194,7 +195,7 @@ class _ReceivingSession:
 
     async def _read(self) -> None:
         while True:
-            text = await self._websocket.receive_text()
+            text = await receive_text(self._websocket)
             try:
                 command = decode_json(text, Command)
             except ValueError as problem:

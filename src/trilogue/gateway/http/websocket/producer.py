@@ -25,6 +25,7 @@ from trilogue.gateway.http.websocket.session import (
     SocketQuery,
     decode_json,
     encode_id,
+    receive_text,
     run_until_first,
 )
 
@@ -71,7 +72,7 @@ class _Sent(NamedTuple):
 
 
 class MessageRefused(Exception):
-    """A message that cannot be sent, and the code that says why."""
+    """A message that cannot be sent, and the code of the reason."""
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(reason)
@@ -123,7 +124,7 @@ class ProducerSession:
     async def _read(self) -> None:
         while True:
             await self._has_room.wait()
-            text = await self._websocket.receive_text()
+            text = await receive_text(self._websocket)
             context = None
             try:
                 try:

@@ -13,7 +13,7 @@ from collections.abc import Coroutine, Mapping
 from typing import Any, Final, TypeVar
 
 import msgspec
-from starlette.websockets import WebSocket
+from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from trilogue.client.errors import ClientError, ServerRefused, TimedOut
 from trilogue.client.pulsar.message import Message, MessageId
@@ -62,6 +62,20 @@ class CloseSocket(Exception):
 
 class InvalidQuery(Exception):
     """A parameter of the query that has no such value."""
+
+
+async def receive_text(websocket: WebSocket) -> str:
+    """Return the next message of text; binary ones are passed over, as by Apache Pulsar.
+
+    Raises WebSocketDisconnect.
+    """
+    while True:
+        message = await websocket.receive()
+        if message["type"] == "websocket.disconnect":
+            raise WebSocketDisconnect(message["code"], message.get("reason"))
+        text = message.get("text")
+        if text is not None:
+            return str(text)
 
 
 async def run_until_first(*work: Coroutine[Any, Any, None]) -> None:

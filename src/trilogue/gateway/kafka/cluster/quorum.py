@@ -11,12 +11,20 @@ controller listener to report.
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
+from functools import partial
+from typing import Any
+
 from trilogue.broker.access.authorizer import CLUSTER
 from trilogue.gateway.kafka.context import RequestContext
 from trilogue.gateway.kafka.errors import CLUSTER_DENIED
+from trilogue.gateway.kafka.offsets.topic_results import PARTITIONS_PER_STEP, build_topic_results
+from trilogue.gateway.steps import begin_steps
+from trilogue.log.steps import Steps
 from trilogue.wire.kafka.cluster.quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
+    DescribeQuorumTopic,
     QuorumNode,
     QuorumPartition,
     QuorumReplica,
@@ -29,24 +37,44 @@ METADATA_TOPIC, PARTITION = "__cluster_metadata", 0
 
 def handle_describe_quorum(
     context: RequestContext, request: DescribeQuorumRequest
-) -> DescribeQuorumResponse:
+) -> DescribeQuorumResponse | Coroutine[Any, Any, DescribeQuorumResponse]:
     """Describe the quorum of this node."""
     if not context.is_allowed(CLUSTER.name):
         return DescribeQuorumResponse(
             error_code=CLUSTER_DENIED.code, error_message=CLUSTER_DENIED.text
         )
-    requested = [(each.topic_name, [row.partition_index for row in each.partitions])
-             for each in request.topics]  # fmt: skip
-    is_known = requested == [(METADATA_TOPIC, [PARTITION])]
-    topics = [
-        QuorumTopic(
-            topic_name=name,
-            partitions=[_describe(context) if is_known else _unknown(index) for index in indexes],
-        )
-        for name, indexes in requested
-    ]
+    return begin_steps(_steps(context, request))
+
+
+def _steps(
+    context: RequestContext, request: DescribeQuorumRequest
+) -> Steps[DescribeQuorumResponse]:
+    is_known = len(request.topics) == 1 and _is_metadata(request.topics[0])
+    build = partial(_topic, context, is_known=is_known)
+    topics = yield from build_topic_results(request.topics, build)
     nodes = [QuorumNode(node_id=context.broker.cluster.node_id)] if is_known else []
     return DescribeQuorumResponse(error_message=None, topics=topics, nodes=nodes)
+
+
+def _is_metadata(topic: DescribeQuorumTopic) -> bool:
+    indexes = topic.partitions
+    return (
+        topic.topic_name == METADATA_TOPIC
+        and len(indexes) == 1
+        and indexes[0].partition_index == PARTITION
+    )
+
+
+def _topic(
+    context: RequestContext, requested: DescribeQuorumTopic, *, is_known: bool
+) -> Steps[QuorumTopic]:
+    topic = QuorumTopic(topic_name=requested.topic_name)
+    for count, each in enumerate(requested.partitions, 1):
+        described = _describe(context) if is_known else _unknown(each.partition_index)
+        topic.partitions.append(described)
+        if count % PARTITIONS_PER_STEP == 0:
+            yield
+    return topic
 
 
 def _describe(context: RequestContext) -> QuorumPartition:

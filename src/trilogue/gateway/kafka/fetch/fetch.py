@@ -33,6 +33,7 @@ from trilogue.gateway.kafka.fetch.dispatch_rates import limit_records
 from trilogue.gateway.kafka.fetch.scan import FetchScan
 from trilogue.gateway.reply_queue import ITERATION_WORK
 from trilogue.gateway.reply_slots import ReplySlot
+from trilogue.gateway.steps import next_step
 from trilogue.gateway.stream import Buffer
 from trilogue.gateway.telemetry.connection_log import log_once
 from trilogue.wire.kafka.codec.compile import gatherer
@@ -195,12 +196,13 @@ class Fetch(ReplySlot):
         # Finishing a scan of several iterations takes as long as one of them, so it has its own.
         if len(scan.found) < len(target) or done < len(target) > ITERATION_WORK:
             self._scanning = scan, target
-            gateway.call_soon(self._continue_scan)
+            gateway.spawn(self._continue_scan())
             return None
         self._scanning = None
         return scan
 
-    def _continue_scan(self) -> None:
+    async def _continue_scan(self) -> None:
+        await next_step()  # of all large scans one goes on in a loop iteration, or ends
         self._context.session.is_ready(self)
 
     # ---- the session

@@ -1,1 +1,1 @@
-"""Consumer groups and committed offsets."""
+"""Groups of all kinds (classic, consumer, share, streams) and committed offsets."""

@@ -9,15 +9,18 @@ this node serves; those of other nodes are 6.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.broker.errors import BrokerError, GroupNotEmpty, InvalidGroupName
 from trilogue.broker.names import format_kafka
 from trilogue.broker.promise import Promise
 from trilogue.broker.topics.topic import Topic
-from trilogue.gateway.kafka.context import DurableResponse, PromisedResponse, RequestContext
+from trilogue.gateway.kafka.context import PromisedResponse, RequestContext, wait_for_commit
 from trilogue.gateway.kafka.errors import set_error, to_error_code
-from trilogue.gateway.steps import next_step
+from trilogue.gateway.kafka.offsets.topic_results import PARTITIONS_PER_STEP, build_topic_results
+from trilogue.gateway.steps import next_step, run_in_turns
+from trilogue.log.steps import Steps
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.groups.share_offsets import (
     AlterShareGroupOffsetsRequest,
@@ -50,6 +53,10 @@ async def handle_describe_share_group_offsets(
     response = DescribeShareGroupOffsetsResponse()
     work = 0
     for each in request.groups:
+        work += 1
+        if work >= YIELD_EVERY:
+            work = 0
+            await next_step()
         group = DescribeShareGroupOffsetsResponseGroup(group_id=each.group_id)
         response.groups.append(group)
         if code := context.group_refusal(each.group_id):
@@ -134,20 +141,24 @@ def _describe_partition(
 # ---- alter
 
 
-def handle_alter_share_group_offsets(
+async def handle_alter_share_group_offsets(
     context: RequestContext, request: AlterShareGroupOffsetsRequest
-) -> AlterShareGroupOffsetsResponse | DurableResponse:
+) -> AlterShareGroupOffsetsResponse:
     """Let a group begin again at other offsets; an unknown one is created without members."""
     if code := context.group_refusal(request.group_id):
         return AlterShareGroupOffsetsResponse(error_code=code)
     response = AlterShareGroupOffsetsResponse()
+    build = partial(_alter_topic, context, request.group_id)
     try:
         _check_without_members(context, request.group_id, may_create=True)
+        response.responses = await run_in_turns(build_topic_results(request.topics, build))
     except BrokerError as refusal:
         set_error(response, refusal)
         return response
-    response.responses = [_alter_topic(context, request.group_id, each) for each in request.topics]
-    return DurableResponse(response, _set_failed)
+    failure = await wait_for_commit(context.gateway)
+    if failure is not None:
+        response.error_code = to_error_code(failure)
+    return response
 
 
 def _check_without_members(context: RequestContext, name: str, *, may_create: bool = False) -> None:
@@ -162,13 +173,18 @@ def _check_without_members(context: RequestContext, name: str, *, may_create: bo
 
 def _alter_topic(
     context: RequestContext, group: str, requested: AlterShareGroupOffsetsRequestTopic
-) -> AlterShareGroupOffsetsResponseTopic:
+) -> Steps[AlterShareGroupOffsetsResponseTopic]:
+    """Raises GroupNotEmpty where a member has come since the step before."""
+    _check_without_members(context, group)
     topic, code = context.find_topic_for(Operation.READ, requested.topic_name)
     answer = AlterShareGroupOffsetsResponseTopic(
         topic_name=requested.topic_name,
         topic_id=bytes(16) if topic is None else topic.topic_id,
     )
-    for each in requested.partitions:
+    for count, each in enumerate(requested.partitions, 1):
+        if count % PARTITIONS_PER_STEP == 0:
+            yield
+            _check_without_members(context, group)
         result = AlterShareGroupOffsetsResponsePartition(
             partition_index=each.partition_index, error_code=code
         )
@@ -183,13 +199,6 @@ def _alter_topic(
         except BrokerError as refusal:
             set_error(result, refusal)
     return answer
-
-
-def _set_failed(
-    response: AlterShareGroupOffsetsResponse, code: ErrorCode
-) -> AlterShareGroupOffsetsResponse:
-    """Report that nothing of it is durable."""
-    return AlterShareGroupOffsetsResponse(error_code=code, responses=response.responses)
 
 
 # ---- delete

@@ -306,7 +306,7 @@ def _heartbeat_response(
 
 
 def describe_topics(topics: Iterable[InternalTopic]) -> list[StreamsTopicInfo]:
-    """Return internal topics as they are told and stored, by name."""
+    """Return internal topics as members describe them, by name."""
     found = [
         StreamsTopicInfo(
             name=format_kafka(each.name),

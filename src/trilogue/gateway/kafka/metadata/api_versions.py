@@ -24,6 +24,7 @@ from trilogue.wire.kafka.metadata.api_versions import (
 
 SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 SOFTWARE_SINCE = 3
+CLIENT_MAX = 256  # characters of a client's id, name and version that are kept
 OWN_SOFTWARE = "trilogue"
 LEVEL_0_SINCE = 4  # older clients cannot decode a feature with lowest level 0
 FEATURES_EPOCH = 1  # the features never change while a node runs
@@ -50,6 +51,8 @@ def handle_api_versions(
         and SOFTWARE.fullmatch(request.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    software = f"{request.client_software_name} {request.client_software_version}"
+    context.session.client_version = f"{context.client_id or ''} {software}".strip()[:CLIENT_MAX]
     is_own = request.client_software_name == OWN_SOFTWARE
     return ApiVersionsResponse(
         api_keys=context.advertised_versions(own=is_own),

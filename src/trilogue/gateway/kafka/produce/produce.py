@@ -32,9 +32,11 @@ from trilogue.broker.errors import (
     BrokerError,
     InvalidRecord,
     InvalidTimestamp,
+    InvalidTransactionState,
     ProducerFenced,
     StaleProducerEpoch,
     TooLarge,
+    TransactionAborted,
     UnknownTopic,
     UnknownTopicId,
     UnsupportedCompression,
@@ -381,7 +383,9 @@ def _check_transaction(context: ProduceContext, partition: Partition, records: m
             adds=context.version >= ADDS_SINCE,
         )
     except ProducerFenced as problem:
-        raise StaleProducerEpoch(str(problem)) from problem
+        aborted = isinstance(problem, TransactionAborted) and context.version >= ABORTABLE_SINCE
+        kind = InvalidTransactionState if aborted else StaleProducerEpoch
+        raise kind(str(problem)) from problem
 
 
 def _refuse(answer: PartitionProduceResponse, problem: BrokerError, version: int) -> None:

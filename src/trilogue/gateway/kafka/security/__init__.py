@@ -1,1 +1,1 @@
-"""ACLs and SCRAM credentials."""
+"""SASL logins, delegation tokens, ACLs and SCRAM credentials."""

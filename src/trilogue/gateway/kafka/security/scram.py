@@ -51,7 +51,7 @@ def handle_describe_user_scram_credentials(
         )
     users = context.broker.users
     named = Counter(each.name for each in request.users or ())
-    if request.users is None:
+    if not named:  # an empty list is all users, too (KIP-554): that of sarama
         named = Counter(user.name for user in users if user.scram)
     response = DescribeUserScramCredentialsResponse(error_message=None)
     for name, times in named.items():

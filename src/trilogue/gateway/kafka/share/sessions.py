@@ -36,7 +36,7 @@ class ClosingConnection(Port):
 
 
 class ShareSessionKey(NamedTuple):
-    """Whose session it is."""
+    """The member that a session belongs to."""
 
     group: str
     member_id: str

@@ -5,6 +5,7 @@ not have. Without `kafka.accept-replication` both are refused with advice. With 
 1, with a warning in the log: CreateTopics, Metadata and DescribeConfigs report 1.
 
 Nodes with `ack=shared` accept both up to the number of nodes: each can serve what is acknowledged.
+So a `min.insync.replicas` is always met there; it is kept as requested.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from collections.abc import Iterable
 
 from trilogue.broker.errors import InvalidSetting, ReplicationFactor
 from trilogue.broker.settings.topic_settings import Change
+from trilogue.broker.settings.topic_table import MIN_IN_SYNC
 from trilogue.gateway.kafka.context import RequestContext
 
 log = logging.getLogger(__name__)
 
-MIN_IN_SYNC = "min.insync.replicas"
 ADVICE = "or set kafka.accept-replication=true on the node, which takes it as 1"
 
 Changes = list[tuple[str, Change, str | None]]
@@ -43,13 +44,17 @@ def check_replication_factor(context: RequestContext, topic: str, factor: int) -
 def check_min_in_sync(
     context: RequestContext, topic: str, changes: Iterable[tuple[str, Change, str | None]]
 ) -> Changes:
-    """Return the changes to make; raises InvalidSetting for a `min.insync.replicas` above 1."""
+    """Return the changes to make.
+
+    Raises InvalidSetting for a `min.insync.replicas` above the number of nodes that can serve a
+    partition with all that is acknowledged.
+    """
     kept: Changes = []
     most = context.broker.cluster.ownership.copies_max
     for key, change, value in changes:
         if key == MIN_IN_SYNC and change is Change.SET and _is_above_1(value):
-            if most > 1 and int(value or 0) <= most:
-                kept.append((key, change, "1"))
+            if int(value or 0) <= most:
+                kept.append((key, change, value))
                 continue
             if not context.gateway.settings.accept_replication:
                 raise InvalidSetting(

@@ -1,1 +1,1 @@
-"""InitProducerId, DescribeProducers, DescribeTransactions, ListTransactions."""
+"""Requests about transactions and producer ids."""

@@ -15,7 +15,10 @@ from trilogue.broker.access.authorizer import CLUSTER, Operation, ResourceKind
 from trilogue.broker.errors import BrokerError
 from trilogue.broker.transactions.coordinator import ProducerIdentity
 from trilogue.gateway.kafka.context import DurableResponse, RequestContext
-from trilogue.gateway.kafka.transactions.errors import transaction_code
+from trilogue.gateway.kafka.transactions.errors import (
+    ADDING_ABORTABLE_SINCE,
+    transaction_code,
+)
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.transactions.add_partitions import (
     AddPartitionsToTxnPartitionResult,
@@ -93,7 +96,8 @@ def _add(
         else:
             coordinator.add_partitions(name, identity, checked.partition_ids)
     except BrokerError as problem:
-        return _results(topics, {}, transaction_code(problem, context.version))
+        code = transaction_code(problem, context.version, abortable_since=ADDING_ABORTABLE_SINCE)
+        return _results(topics, {}, code)
     return _results(topics, {}, ErrorCode.NONE)
 
 

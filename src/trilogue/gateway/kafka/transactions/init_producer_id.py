@@ -32,7 +32,8 @@ def handle_init_producer_id(
         return _error_response(ErrorCode.INVALID_REQUEST)  # an id and its epoch come together
     if request.transactional_id is not None:
         return _init_transactional(context, request, request.transactional_id)
-    if not context.is_allowed("cluster"):
+    may_write = context.access.is_allowed_on_any(Operation.WRITE, ResourceKind.TOPIC)  # KIP-679
+    if not may_write and not context.is_allowed("cluster"):
         return _error_response(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     try:
         identity = context.broker.init_producer_id()

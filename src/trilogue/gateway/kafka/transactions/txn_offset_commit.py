@@ -9,7 +9,12 @@ from __future__ import annotations
 
 from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.broker.cursors.committed_offsets import find_refusal
-from trilogue.broker.errors import BrokerError, InvalidTransactionState, ProducerFenced
+from trilogue.broker.errors import (
+    BrokerError,
+    InvalidTransactionState,
+    ProducerFenced,
+    TransactionAborted,
+)
 from trilogue.broker.facts import CursorMove
 from trilogue.broker.transactions.coordinator import ProducerIdentity
 from trilogue.broker.transactions.node_requests import JoinTransaction
@@ -20,6 +25,7 @@ from trilogue.gateway.kafka.context import (
     wait_for_commit,
 )
 from trilogue.gateway.kafka.errors import to_error_code
+from trilogue.gateway.kafka.transactions.errors import ABORTABLE_SINCE
 from trilogue.gateway.transactions.joins import join_transaction
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.transactions.txn_offset_commit import (
@@ -32,7 +38,6 @@ from trilogue.wire.kafka.transactions.txn_offset_commit import (
 )
 
 MEMBERS_SINCE = 3
-ABORTABLE_SINCE = 4  # a group that was not added ends only the transaction
 ADDS_SINCE = 5
 Moves = list[tuple[CursorMove, TxnOffsetCommitResponsePartition]]
 
@@ -95,9 +100,10 @@ def _refuse(
     response: TxnOffsetCommitResponse, moves: Moves, problem: BrokerError, version: int
 ) -> TxnOffsetCommitResponse:
     refused = to_error_code(problem)
-    if isinstance(problem, InvalidTransactionState) and version >= ABORTABLE_SINCE:
+    abortable = isinstance(problem, InvalidTransactionState | TransactionAborted)
+    if abortable and version >= ABORTABLE_SINCE:  # it ends only the transaction
         refused = ErrorCode.TRANSACTION_ABORTABLE
-    if isinstance(problem, ProducerFenced):
+    elif isinstance(problem, ProducerFenced):
         refused = ErrorCode.INVALID_PRODUCER_EPOCH  # in all versions, as in Kafka
     for _, answer in moves:
         answer.error_code = refused

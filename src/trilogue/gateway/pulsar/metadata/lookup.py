@@ -1,11 +1,12 @@
 """LOOKUP and PARTITIONED_METADATA: which broker serves a topic, and how many partitions it has.
 
-LOOKUP is always answered Connect, authoritative, with the advertised address of the owner; it
-creates no topic, and one that does not exist yet is created by the node that is asked. There are no
-other advertised listeners, so a lookup that names one is refused. PARTITIONED_METADATA creates a
-topic that does not exist where the namespace's policy says so and gives it numbered partitions
-(topics without them are created by the first producer or consumer), unless the client sets
-metadata_auto_creation_enabled to false. Both report a failure inside their own answer.
+LOOKUP is answered Connect, authoritative, with the advertised address of the owner; it creates no
+topic, and one that does not exist yet is created by the node that is asked. A namespace that does
+not exist is refused. There are no other advertised listeners, so a lookup that names one is, too.
+PARTITIONED_METADATA creates a topic that does not exist where the namespace's policy says so and
+gives it numbered partitions (topics without them are created by the first producer or consumer),
+unless the client sets metadata_auto_creation_enabled to false. Both report a failure inside their
+own answer.
 """
 
 from __future__ import annotations
@@ -14,7 +15,14 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from trilogue.broker.access.authorizer import Operation, Resource, ResourceKind
-from trilogue.broker.errors import AccessDenied, NotServed, PartitionRequired, UnknownTopic
+from trilogue.broker.broker import Broker
+from trilogue.broker.errors import (
+    AccessDenied,
+    NotServed,
+    PartitionRequired,
+    UnknownNamespace,
+    UnknownTopic,
+)
 from trilogue.broker.names import PulsarName, parse_pulsar
 from trilogue.broker.topics.lookup import (
     check_auto_create,
@@ -61,7 +69,7 @@ def parse_authorized(
 def handle_lookup(
     connection: PulsarConnection, command: CommandLookupTopic, _frame: memoryview
 ) -> Coroutine[Any, Any, None] | None:
-    """Send the owner's address, whether the topic exists (yet) or not."""
+    """Send the owner's address, whether the topic exists (yet) or not; its namespace must."""
     try:
         name = parse_authorized(connection, command.topic, Operation.DESCRIBE)
         if command.advertised_listener_name:
@@ -70,14 +78,17 @@ def handle_lookup(
         _send_failure(connection, LOOKUP_FAILED, command.request_id, problem)
         return None
     gateway = connection.gateway
-    if not name.persistent:
-        owner = gateway.broker.non_persistent.owner(name.topic)
-        _send_address(connection, command.request_id, owner)
-        return None
-    if gateway.catch_up is None or gateway.broker.cluster.find_topic(name.topic) is not None:
+    if gateway.catch_up is None or _is_known(gateway.broker, name):
         _send_owner(connection, command.request_id, name)
         return None
     return _find_and_send_owner(connection, command.request_id, name, gateway.catch_up)
+
+
+def _is_known(broker: Broker, name: PulsarName) -> bool:
+    """Whether what this node knows of `meta` has the topic, or a non-persistent one's namespace."""
+    if name.persistent:
+        return broker.cluster.find_topic(name.topic) is not None
+    return broker.namespaces.exists(name.topic.namespace_name)
 
 
 async def _find_and_send_owner(
@@ -91,10 +102,17 @@ async def _find_and_send_owner(
 
 
 def _send_owner(connection: PulsarConnection, request_id: int, name: PulsarName) -> None:
-    _send_address(connection, request_id, find_owner(connection.gateway.broker.cluster, name))
-
-
-def _send_address(connection: PulsarConnection, request_id: int, owner: int) -> None:
+    broker = connection.gateway.broker
+    namespace = name.topic.namespace_name
+    is_coordinator = name.persistent and is_coordinator_topic(broker.cluster, name)
+    if not is_coordinator and not broker.namespaces.exists(namespace):
+        problem = UnknownNamespace(f"there is no namespace {namespace}")
+        _send_failure(connection, LOOKUP_FAILED, request_id, problem)
+        return
+    if name.persistent:
+        owner = find_owner(broker.cluster, name)
+    else:
+        owner = broker.non_persistent.owner(name.topic)
     url, tls_url = connection.gateway.service_urls(owner)
     connection.send_command(
         "lookupTopicResponse",

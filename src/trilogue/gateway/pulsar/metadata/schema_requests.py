@@ -19,7 +19,6 @@ from trilogue.gateway.pulsar.schemas import (
     encode_version,
     find_or_add_schema,
 )
-from trilogue.gateway.pulsar.services import PulsarServices
 from trilogue.wire.pulsar.pulsar_pb2 import CommandGetOrCreateSchema, CommandGetSchema, Schema
 
 
@@ -50,12 +49,11 @@ async def handle_get_or_create_schema(
     connection: PulsarConnection, command: CommandGetOrCreateSchema, _frame: memoryview
 ) -> None:
     """Send the version of a schema, and add it if it is new."""
-    gateway = connection.gateway
     try:
         name = parse_authorized(connection, command.topic, Operation.WRITE)
         octets = NO_VERSION
         if command.schema.type != Schema.NoSchema:
-            octets = encode_version(await _find_or_add(gateway, name, command.schema))
+            octets = encode_version(await _find_or_add(connection, name, command.schema))
     except EXPECTED as problem:
         _send_failure(connection, "getOrCreateSchemaResponse", command.request_id, problem)
         return
@@ -79,9 +77,9 @@ def _find_schema(broker: Broker, name: PulsarName, version: bytes) -> NumberedSc
     return number, broker.schemas.get(topic, number)
 
 
-async def _find_or_add(gateway: PulsarServices, name: PulsarName, schema: Schema) -> int:
+async def _find_or_add(connection: PulsarConnection, name: PulsarName, schema: Schema) -> int:
     """Return the version of a schema, and add it if it is new."""
-    definition = decode_schema(schema)
+    gateway, definition = connection.gateway, decode_schema(schema)
     if not name.persistent:
         loaded = await find_or_create(gateway, name)
         return await non_persistent.find_or_add_schema(gateway, loaded, definition, schema.name)
@@ -93,6 +91,7 @@ async def _find_or_add(gateway: PulsarServices, name: PulsarName, schema: Schema
         schema.name,
         strategy=policies.schema_compatibility,
         may_add=policies.schema_auto_update,
+        access=connection.access,
     )
 
 

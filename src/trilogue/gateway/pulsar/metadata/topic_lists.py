@@ -279,9 +279,10 @@ class TopicListWatch:
         self._due = None
         if not self._is_following or self._is_sending or not (self._created or self._deleted):
             return
-        if sum(self._known.values()) + len(self._known) <= NAMES_PER_STEP:
+        names = sum(self._known.values()) + len(self._known)
+        if names * self._connection.gateway.watches <= NAMES_PER_STEP:
             self._send_update()
-        else:  # each update hashes all names
+        else:  # each update hashes all names, and all watches have theirs at once
             self._is_sending = True
             self._connection.spawn(self._send_in_turn())
 

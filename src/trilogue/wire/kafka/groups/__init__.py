@@ -1,1 +1,1 @@
-"""Requests about consumer groups and committed offsets."""
+"""Requests about groups of all kinds (classic, consumer, share, streams) and committed offsets."""

@@ -52,8 +52,17 @@ class Assignment:
 
 
 def decode_subscription(data: Bytes) -> Subscription:
-    """Decode a subscription; raises WireError."""
-    return _decode(Subscription, data)
+    """Decode a subscription; raises WireError.
+
+    Of a version whose own fields are not there (platformatic-kafka writes version 1 without owned
+    partitions) the fields of version 0, by which Kafka's coordinator reads topics.
+    """
+    try:
+        return _decode(Subscription, data)
+    except WireError:
+        if len(data) < 2 or data[0] >= 0x80:  # no version, or one below zero
+            raise
+        return decoder(Subscription, 0)(data, 2)[0]
 
 
 def encode_subscription(subscription: Subscription, version: int = 3) -> bytes:

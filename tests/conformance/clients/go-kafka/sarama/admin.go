@@ -71,6 +71,8 @@ func administer(r *request) (any, error) {
 		return of.groups(r)
 	case "quotas", "set_quota":
 		return of.quotas(r)
+	case "scram_users", "set_scram", "delete_scram":
+		return of.scram(r)
 	case "elect", "reassign", "reassignments":
 		return of.replicas(r)
 	case "producers", "transactions", "describe_transaction":
@@ -360,6 +362,39 @@ func (a *administrator) quotas(r *request) (any, error) {
 		}
 	}
 	return found, err
+}
+
+// scram lists users with the numbers of their mechanisms: all of them for an empty list.
+func (a *administrator) scram(r *request) (any, error) {
+	const mechanism = sarama.SCRAM_MECHANISM_SHA_256
+	var changed []*sarama.AlterUserScramCredentialsResult
+	var err error
+	switch r.Do {
+	case "set_scram":
+		changed, err = a.UpsertUserScramCredentials([]sarama.AlterUserScramCredentialsUpsert{{
+			Name: r.Client, Mechanism: mechanism, Iterations: 4096,
+			Salt: []byte(r.Client), Password: []byte("secret"),
+		}})
+	case "delete_scram":
+		changed, err = a.DeleteUserScramCredentials([]sarama.AlterUserScramCredentialsDelete{{
+			Name: r.Client, Mechanism: mechanism,
+		}})
+	default:
+		described, err := a.DescribeUserScramCredentials([]string{})
+		found := map[string][]int{}
+		for _, user := range described {
+			for _, each := range user.CredentialInfos {
+				found[user.User] = append(found[user.User], int(each.Mechanism))
+			}
+		}
+		return found, err
+	}
+	for _, each := range changed {
+		if each.ErrorCode != sarama.ErrNoError {
+			return nil, each.ErrorCode
+		}
+	}
+	return nil, err
 }
 
 func (a *administrator) states(r *request) (any, error) {

@@ -34,8 +34,8 @@ from trilogue.broker.access.users import NAME_BYTES_MAX, User
 from trilogue.broker.errors import AuthenticationFailed
 from trilogue.gateway.authentication import Authenticator
 from trilogue.gateway.failed_logins import TOO_MANY_FAILURES, FailedLogins
-from trilogue.gateway.tubemq.auth_tokens import AuthTokens
-from trilogue.gateway.tubemq.signatures import (
+from trilogue.gateway.tubemq.auth.auth_tokens import AuthTokens
+from trilogue.gateway.tubemq.auth.signatures import (
     SIGNATURE_SIZE_MAX,
     SIGNATURE_WINDOW_MS,
     SignatureCache,

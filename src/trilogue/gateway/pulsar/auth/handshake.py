@@ -14,14 +14,14 @@ from collections.abc import Coroutine
 
 from trilogue import __version__
 from trilogue.broker.errors import AuthenticationFailed
-from trilogue.gateway.pulsar.connection import PulsarConnection
-from trilogue.gateway.pulsar.login import (
+from trilogue.gateway.pulsar.auth.login import (
     Credentials,
     LoginExpiry,
     log_in,
     refuse,
     verify_credentials,
 )
+from trilogue.gateway.pulsar.connection import PulsarConnection
 from trilogue.gateway.pulsar.settings import NO_REQUEST, PROTOCOL_VERSION
 from trilogue.gateway.stream import STOP_WORK, Close
 from trilogue.wire.pulsar.errors import ServerError

@@ -120,7 +120,7 @@ def members(node, group):
 
 
 def test_plain_bytes_at_the_tls_port_are_not_answered(node):
-    with socket.create_connection(node.doors["tubemq-master-ssl"].split(":"), 10) as peer:
+    with socket.create_connection(node.doors["tubemq-master-ssl"].split(":"), 60) as peer:
         peer.sendall(bytes.fromhex("ff7ff4fe0000000100000000"))
         with contextlib.suppress(ConnectionResetError):
             assert peer.recv(100) == b""
@@ -130,7 +130,7 @@ def test_a_node_without_listeners_in_clear_serves(tmp_path):
     with Secured(tmp_path, LISTENERS[2:4]) as node:
         gateway = node.node.gateways.tubemq
         assert "{}:{}".format(*gateway.broker_address()) == node.doors["tubemq-broker-ssl"]
-        with socket.create_connection(node.doors["tubemq-master-ssl"].split(":"), 10) as raw:
+        with socket.create_connection(node.doors["tubemq-master-ssl"].split(":"), 60) as raw:
             context = ssl.create_default_context(cafile=str(node.authority.certificate))
             with context.wrap_socket(raw, server_hostname="localhost") as opened:
                 assert opened.version() in {"TLSv1.2", "TLSv1.3"}

@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.node_ports import is_listening
 from tests.security.certificates import Authority
 from tests.security.live_node import LiveNode
 from tests.waiting import wait_until
@@ -52,7 +53,7 @@ class Secured(LiveNode):
 
     def get(self, path: str = TENANTS, common_name: str = "", **how) -> httpx.Response:
         url = f"https://{self.doors['https']}{path}"
-        return httpx.get(url, verify=self.context(common_name), timeout=20, **how)
+        return httpx.get(url, verify=self.context(common_name), timeout=60, **how)
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +91,7 @@ def test_plain_http_at_the_https_port_gets_nothing(node):
 
 
 def test_a_page_is_read_whole_and_a_connection_is_kept(node):
-    with httpx.Client(verify=node.context("ops"), timeout=20) as client:
+    with httpx.Client(verify=node.context("ops"), timeout=60) as client:
         pages = [client.get(f"https://{node.doors['https']}/metrics") for _ in range(3)]
     assert all(page.text.endswith("\n") and len(page.text) > 5_000 for page in pages)
     assert node.node.gateways.http.requests >= 3
@@ -133,7 +134,7 @@ def test_a_pulsar_client_looks_up_over_https_and_connects_with_tls(node):
         authentication=pulsar.AuthenticationTLS(str(files.certificate), str(files.key)),
         tls_trust_certs_file_path=str(node.authority.certificate),
         tls_validate_hostname=True,
-        operation_timeout_seconds=5,
+        operation_timeout_seconds=30,
         logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
     )
     client.create_producer("orders").send(b"hello")
@@ -142,7 +143,7 @@ def test_a_pulsar_client_looks_up_over_https_and_connects_with_tls(node):
 
 def serial(node) -> str:
     with (
-        socket.create_connection(node.doors["https"].split(":"), 10) as raw,
+        socket.create_connection(node.doors["https"].split(":"), 60) as raw,
         node.context().wrap_socket(raw, server_hostname="localhost") as opened,
     ):
         return opened.getpeercert()["serialNumber"]
@@ -152,14 +153,14 @@ def test_the_certificate_is_read_again_without_a_restart(node):
     old = serial(node)
     node.authority.issue("server", common_name="localhost")
 
-    wait_until(lambda: serial(node) != old, "the new certificate", 5)
+    wait_until(lambda: serial(node) != old, "the new certificate")
     assert node.get(common_name="ops").status_code == 200
 
 
 def test_silent_peers_block_no_client_and_are_disconnected(node):
     with contextlib.ExitStack() as stack:
         for _ in range(SILENT):
-            peer = socket.create_connection(node.doors["https"].split(":"), 10)
+            peer = socket.create_connection(node.doors["https"].split(":"), 60)
             stack.enter_context(peer)
         assert node.get(common_name="ops").status_code == 200
     wait_until(lambda: node.node.gateways.tls.handshakes.waiting == 0, "the end of the handshakes")
@@ -181,11 +182,12 @@ def test_required_certificates_are_required_of_curl_too(tmp_path):
 
 def test_a_node_that_closes_ends_handshakes_and_connections(tmp_path):
     with Secured(tmp_path) as node:
-        silent = socket.create_connection(node.doors["https"].split(":"), 10)
+        silent = socket.create_connection(node.doors["https"].split(":"), 60)
         assert node.get("/healthz").status_code == 200
+        port = int(node.doors["https"].split(":")[1])
+        assert is_listening(port)
     silent.settimeout(60)
     with contextlib.suppress(ConnectionResetError):
         assert silent.recv(1) == b""
     silent.close()
-    with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(node.doors["https"].split(":"), 1)
+    assert not is_listening(port)

@@ -1,0 +1,1 @@
+"""Large replies are sent to plain sockets by threads."""

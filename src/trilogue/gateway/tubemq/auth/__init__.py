@@ -1,0 +1,1 @@
+"""Logins of TubeMQ clients: signatures, tokens, and what a session has proved."""

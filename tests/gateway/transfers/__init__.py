@@ -1,0 +1,1 @@
+"""Tests of large replies that threads send."""
