@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from urllib.parse import urlencode
+
 import httpx
 import msgspec
 import pytest
@@ -14,6 +17,8 @@ from trilogue.broker.access.users import make_user
 from trilogue.broker.names import NamespaceName, TopicName
 from trilogue.broker.topics.namespaces import Namespace
 from trilogue.broker.topics.policies import PERMISSIONS
+from trilogue.gateway.http.pulsar.non_persistent import PATHS as NON_PERSISTENT_PATHS
+from trilogue.gateway.http.pulsar.subscriptions import PATHS
 
 SETTINGS = {
     "access.authenticate": "true",
@@ -124,6 +129,103 @@ def test_stored_permissions_of_an_older_version_are_moved_at_the_start(tmp_path)
                 "carol": ["produce"],
                 "dave": ["sinks"],
             }
+
+
+@pytest.mark.parametrize("mode", ["roles", "prefix"])
+def test_a_subscription_of_another_role_is_not_administered(node, mode):
+    """Who may consume from the topic may not move, delete or look into it over HTTP either."""
+    put_user(node, "alice")
+    node.allow("alice", Operation.READ, ResourceKind.TOPIC, "public/default/orders")
+    topic = "persistent/public/default/orders-partition-0"
+    for name in ("billing", "alice-own"):
+        path = f"{topic}/subscription/{name}"
+        assert request(node, "PUT", path, {"entryId": -1, "ledgerId": -1}).status_code == 204
+    if mode == "roles":
+        roles = "namespaces/public/default/permissions/subscription/billing"
+        assert request(node, "POST", roles, ["bob"]).status_code == 204
+    else:
+        path = "namespaces/public/default/subscriptionAuthMode"
+        assert request(node, "POST", path, "Prefix").status_code == 204
+    for method, path in administered("billing"):
+        answer = request(node, method, path, {}, user="alice")
+        assert answer.status_code == 403, (method, path, answer.text)
+    fields = {"topic": "public/default/orders", "name": "billing", "to": "latest"}
+    assert reset_in_console(node, "alice", fields).status_code == 403
+    audit = node.audit_log.read_text()
+    assert audit.count('"group billing"') == len(administered("billing")) + 1
+    assert "delete subscription" not in audit
+
+    assert reset_in_console(node, "alice", {**fields, "name": "alice-own"}).status_code == 303
+    for user, name in (("alice", "alice-own"), ("admin", "billing")):
+        answer = request(node, "DELETE", f"{topic}/subscription/{name}", user=user)
+        assert answer.status_code == 204, answer.text
+
+
+POLICY = {"allowAutoTopicCreation": True, "topicType": "partitioned", "defaultNumPartitions": 3}
+
+
+@pytest.mark.parametrize("domain", ["persistent", "non-persistent"])
+def test_who_may_only_describe_a_topic_does_not_create_it(node, domain):
+    """Neither by a lookup nor over HTTP; who may read or write it does, as at a real broker."""
+    put_user(node, "alice")
+    node.allow("alice", Operation.DESCRIBE, ResourceKind.TOPIC, "public/default/new")
+    path = "namespaces/public/default/autoTopicCreation"
+    assert request(node, "POST", path, POLICY).status_code == 204
+    partitions = f"{domain}/public/default/new/partitions?checkAllowAutoCreation=true"
+    client = connect(node, "alice")
+    with pytest.raises(pulsar.PulsarException):
+        client.get_topic_partitions(f"{domain}://public/default/new")
+    assert request(node, "GET", partitions, user="alice").status_code == 404
+    assert list_topics(node, domain) == []
+
+    node.allow("alice", Operation.READ, ResourceKind.TOPIC, "public/default/new")
+    assert send_from_page(node, partitions).status_code == 403
+    assert list_topics(node, domain) == []
+    assert len(client.get_topic_partitions(f"{domain}://public/default/new")) == 3
+    client.close()
+    assert request(node, "GET", partitions, user="alice").json()["partitions"] == 3
+    assert list_topics(node, domain) == [f"{domain}://public/default/new"]
+
+
+def test_a_page_makes_no_subscription(node):
+    """To peek creates a subscription, as at a real broker, but not where a page has sent it."""
+    one = "persistent/public/default/orders-partition-0/subscription"
+    assert send_from_page(node, f"{one}/paged/position/1").status_code == 403
+    assert request(node, "GET", f"{one}s").json() == []
+    request(node, "GET", f"{one}/peeked/position/1")
+    assert request(node, "GET", f"{one}s").json() == ["peeked"]
+
+
+def list_topics(node, domain):
+    found = request(node, "GET", f"{domain}/public/default/partitioned").json()
+    return [each for each in found if each.endswith("/new")]
+
+
+def send_from_page(node, path):
+    """GET with an administrator's password, which a browser adds by itself."""
+    url = f"http://{node.doors['http']}/admin/v2/{path}"
+    return httpx.get(url, auth=("admin", "wonder"), headers={"sec-fetch-site": "cross-site"})
+
+
+def administered(name):
+    """Return each request that reads or changes a subscription of orders, or all of them."""
+    values = {"subscription": name, "topic": "orders", "tenant": "public", "namespace": "default"}
+    values |= dict.fromkeys(("count", "timestamp", "seconds", "position"), "1")
+    return [
+        (method, f"{domain}/public/default/orders{path.format_map(values)}")
+        for domain, paths in (("persistent", PATHS), ("non-persistent", NON_PERSISTENT_PATHS))
+        for methods, path, _, operation in paths
+        for method in methods.split()
+        if operation is Operation.READ and "ubscription" in path
+    ]
+
+
+def reset_in_console(node, user, fields):
+    base = f"http://{node.doors['http']}/console"
+    page = httpx.get(f"{base}/subscription?{urlencode(fields)}", auth=(user, "wonder")).text
+    token = re.search(r'name="token" value="([0-9a-f]+)"', page)[1]
+    fields = {**fields, "token": token}
+    return httpx.post(f"{base}/subscription/reset", data=fields, auth=(user, "wonder"))
 
 
 @pytest.mark.full

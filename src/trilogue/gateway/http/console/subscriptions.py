@@ -19,6 +19,7 @@ from trilogue.gateway.http.console.request import (
     make_link,
 )
 from trilogue.gateway.pulsar.gateway import PulsarGateway
+from trilogue.gateway.pulsar.metadata.subscription_access import check_administered
 from trilogue.gateway.steps import next_step
 
 PARTITIONS_SHOWN: Final = 200
@@ -134,6 +135,7 @@ async def reset_subscription(request: ConsoleRequest) -> Redirect:
     fields = request.fields
     topic = request.find_topic(fields.get("topic", ""), Operation.READ)
     name, pulsar = fields.get("name", ""), _gateway(request)
+    check_administered(request.access, request.broker.namespaces, name, topic.name)
     moved = 0
     for partition in choose_partitions(request, topic):
         if request.broker.subscriptions.find_cursor(partition.partition_id, name) is None:

@@ -45,8 +45,10 @@ from trilogue.broker.topics.partition import Partition
 from trilogue.broker.topics.topic import Topic
 from trilogue.gateway.http.administration import AuthorizedRequest
 from trilogue.gateway.http.escaped_paths import SLASH
-from trilogue.gateway.http.request_limits import HttpError
+from trilogue.gateway.http.request_limits import HttpError, check_origin
 from trilogue.gateway.pulsar.gateway import PulsarGateway
+from trilogue.gateway.pulsar.metadata.lookup import may_create
+from trilogue.gateway.pulsar.metadata.subscription_access import check_administered
 
 T = TypeVar("T")
 
@@ -163,6 +165,20 @@ class AdminRequest(AuthorizedRequest):
         """Refuse a grant by a principal that may not do everything there: AccessDenied."""
         if not self.access.is_allowed(Operation.ALL, kind, str(name)):
             raise AccessDenied(Operation.ALL, Resource(kind, str(name)))
+
+    def check_subscription(self, subscription: str) -> None:
+        """Refuse a subscription that the namespace has for other roles: AccessDenied."""
+        check_administered(self.access, self.broker.namespaces, subscription, self.name.topic)
+
+    def may_create_topic(self) -> bool:
+        """Whether the topic of the path may be created by a GET: the client wants and may that.
+
+        Raises HttpError 403 where a page makes a browser send it.
+        """
+        if not self.flag("checkAllowAutoCreation"):
+            return False
+        check_origin(self.http, changes=True)
+        return may_create(self.access, self.name.topic)
 
     async def change_acls(self, new: Collection[Acl], old: Collection[Acl]) -> None:
         """Create and delete ACLs."""

@@ -124,7 +124,7 @@ async def add_partitions(request: AdminRequest) -> None:
 
 async def get_partitions(request: AdminRequest) -> object:
     """Return the number of partitions; 0 for a topic that is not partitioned."""
-    name, may_create = _name(request), request.flag("checkAllowAutoCreation")
+    name, may_create = _name(request), request.may_create_topic()
     _check_namespace(request, name)
     request.broker.non_persistent.check_owner(name.topic)
     count = await count_partitions(request.gateway, name, may_create=may_create)

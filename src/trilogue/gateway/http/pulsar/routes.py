@@ -185,6 +185,8 @@ async def _answer(
         request.check_access(*resource)
     if gateway.catch_up is not None:
         await gateway.catch_up()
+    if route.operation is Operation.READ and "subscription" in request.params:
+        request.check_subscription(request.params["subscription"])
     try:
         answer = route.handler(request)
         if inspect.isawaitable(answer):

@@ -24,7 +24,7 @@ from trilogue.gateway.http.pulsar.messages import (
     visible_entries,
 )
 from trilogue.gateway.http.pulsar.topics import find_or_create_topic
-from trilogue.gateway.http.request_limits import HttpError
+from trilogue.gateway.http.request_limits import HttpError, check_origin
 from trilogue.gateway.pulsar.entry_reader import DispatchEntry
 from trilogue.gateway.pulsar.entry_search import offset_for_publish_time
 from trilogue.gateway.pulsar.message_ids import LATEST
@@ -190,14 +190,14 @@ async def expire_messages(request: AdminRequest) -> None:
 async def expire_all_messages(request: AdminRequest) -> None:
     """Do the same for all subscriptions of a topic."""
     known = request.broker.subscriptions
-    await _expire_cursors(
-        request,
-        [
-            (partition, cursor)
-            for _, partition in request.partitions
-            for cursor in list(known.of_partition(partition.partition_id).values())
-        ],
-    )
+    cursors = [
+        (partition, cursor)
+        for _, partition in request.partitions
+        for cursor in known.of_partition(partition.partition_id).values()
+    ]
+    for name in {cursor.name for _, cursor in cursors}:
+        request.check_subscription(name)
+    await _expire_cursors(request, cursors)
 
 
 async def _expire_cursors(request: AdminRequest, cursors: list[tuple[Partition, Cursor]]) -> None:
@@ -281,6 +281,7 @@ async def _find_or_create_cursor(request: AdminRequest) -> tuple[Partition, Curs
     known, name = request.broker.subscriptions, _subscription_name(request)
     cursor = known.find_cursor(partition.partition_id, name)
     if cursor is None and partition.policies.auto_subscription:
+        check_origin(request.http, changes=True)
         _check_one_more(request, partition)
         start = partition.log.start_offset
         await await_promise(known.create(partition.partition_id, name, start, None))

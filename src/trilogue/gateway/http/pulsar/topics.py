@@ -154,7 +154,7 @@ async def get_partitions(request: AdminRequest) -> object:
     try:
         topic = request.topic
     except UnknownTopic:
-        if not request.flag("checkAllowAutoCreation"):
+        if not request.may_create_topic():
             raise
         topic = await find_or_create_topic(request)
     count = len(topic.partitions) if topic.partitioned and request.name.partition is None else 0

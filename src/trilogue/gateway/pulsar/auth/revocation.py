@@ -81,4 +81,5 @@ def _can_read(
 ) -> bool:
     if not connection.is_allowed(Operation.READ, ResourceKind.TOPIC, topic):
         return False
-    return can_use_subscription(connection, subscription, topic, policies)
+    namespaces = connection.gateway.broker.namespaces
+    return can_use_subscription(connection, namespaces, subscription, topic, policies)

@@ -5,8 +5,8 @@ topic, and one that does not exist yet is created by the node that is asked. A n
 not exist is refused. There are no other advertised listeners, so a lookup that names one is, too.
 PARTITIONED_METADATA creates a topic that does not exist where the namespace's policy says so and
 gives it numbered partitions (topics without them are created by the first producer or consumer),
-unless the client sets metadata_auto_creation_enabled to false. Both report a failure inside their
-own answer.
+unless the client sets metadata_auto_creation_enabled to false, or may only describe the topic. Both
+report a failure inside their own answer.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from trilogue.broker.access.authorizer import Operation, Resource, ResourceKind
+from trilogue.broker.access.authorizer import CLUSTER, Operation, Resource, ResourceKind
 from trilogue.broker.broker import Broker
 from trilogue.broker.errors import (
     AccessDenied,
@@ -23,7 +23,7 @@ from trilogue.broker.errors import (
     UnknownNamespace,
     UnknownTopic,
 )
-from trilogue.broker.names import PulsarName, parse_pulsar
+from trilogue.broker.names import PulsarName, TopicName, parse_pulsar
 from trilogue.broker.topics.lookup import (
     check_auto_create,
     coordinators,
@@ -33,6 +33,7 @@ from trilogue.broker.topics.lookup import (
 )
 from trilogue.gateway.pulsar.connection import PulsarConnection
 from trilogue.gateway.pulsar.errors import EXPECTED, code_of
+from trilogue.gateway.pulsar.metadata.subscription_access import AuthorizedClient
 from trilogue.gateway.pulsar.non_persistent.topics import count_partitions
 from trilogue.wire.pulsar.pulsar_pb2 import (
     CommandLookupTopic,
@@ -64,6 +65,17 @@ def parse_authorized(
     if not connection.is_allowed(operation, ResourceKind.TOPIC, name.topic):
         raise AccessDenied(operation, Resource(ResourceKind.TOPIC, str(name.topic)))
     return name
+
+
+def may_create(client: AuthorizedClient, topic: TopicName) -> bool:
+    """Return whether a client that names a topic may create it: not if it may only describe it.
+
+    Pulsar's producers and consumers create topics; Kafka's clients need CREATE for that.
+    """
+    return client.can_see(Operation.CREATE, *CLUSTER) or any(
+        client.can_see(operation, ResourceKind.TOPIC, str(topic))
+        for operation in (Operation.WRITE, Operation.READ, Operation.CREATE)
+    )
 
 
 def handle_lookup(
@@ -160,7 +172,8 @@ async def _create_and_count(
             count = 0 if name.partition is not None else numbered_partition_count(known)
             _send_count(connection, command.request_id, count)
             return
-        if not command.metadata_auto_creation_enabled:
+        wanted = command.metadata_auto_creation_enabled
+        if not wanted or not may_create(connection, name.topic):
             raise UnknownTopic("the topic does not exist")
         if _is_created_later(connection, name):
             _send_count(connection, command.request_id, 0)
@@ -178,9 +191,9 @@ async def _create_and_count(
 async def _count_non_persistent(
     connection: PulsarConnection, command: CommandPartitionedTopicMetadata, name: PulsarName
 ) -> None:
-    may_create = command.metadata_auto_creation_enabled
+    creates = command.metadata_auto_creation_enabled and may_create(connection, name.topic)
     try:
-        count = await count_partitions(connection.gateway, name, may_create=may_create)
+        count = await count_partitions(connection.gateway, name, may_create=creates)
     except EXPECTED as problem:
         _send_failure(connection, PARTITIONS_FAILED, command.request_id, problem)
         return
