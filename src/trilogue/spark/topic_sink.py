@@ -1,6 +1,6 @@
 """Stores rows of Arrow batches as record batches of topics; needs no Spark.
 
-Columns: value, key, topic, partition, headers, timestamp.
+Columns: value, key, topic, partition, headers, timestamp, deliverAt.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from trilogue.client.kafka.producer.transactional_writer import TransactionalWri
 from trilogue.entry.arrow import build_from_arrow
 from trilogue.entry.entry import TRANSACTIONAL
 from trilogue.entry.pack import RecordPacker
+from trilogue.spark.delivery_times import divide_by_time
 from trilogue.spark.errors import NotStored, RowError
 from trilogue.spark.link import Link
 from trilogue.spark.partitioner import Partitioner
@@ -40,6 +41,11 @@ class TopicSink:
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Store every row of one Arrow batch; returns when all are durable."""
+        for rows in divide_by_time(batch):
+            self._write(rows)
+        self.rows += batch.num_rows
+
+    def _write(self, batch: pa.RecordBatch) -> None:
         parts = [
             (topic, number, of_topic, rows)
             for topic, of_topic in self._by_topic(batch)
@@ -49,7 +55,6 @@ class TopicSink:
             partitions = [(topic, number) for topic, number, _, _ in parts]
             self._at.run(self._transaction.add_partitions(partitions))
         self._at.run(_together(self._send(*each) for each in parts))
-        self.rows += batch.num_rows
 
     def _by_topic(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         import pyarrow.compute as pc

@@ -2,7 +2,7 @@
 
 At least once: Spark retries a failed task, which writes stored batches again. Exactly once where
 the options say so (transactions.py). Columns: value (required), key, topic, partition, headers,
-timestamp.
+timestamp, deliverAt.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ TYPES = {
     "topic": {"string"},
     "partition": {"int"},
     "timestamp": {"timestamp"},
+    "deliverAt": {"timestamp"},
     "headers": {"array<struct<key:string,value:binary>>"},
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.gateway.loop import on_loop
 from tests.gateway.pulsar.readers import (
     EXCLUSIVE,
@@ -16,10 +18,12 @@ from tests.gateway.pulsar.readers import (
     received,
     subscribe,
 )
-from tests.gateway.pulsar.rig import Rig
+from tests.gateway.pulsar.rig import Rig, settle
 from tests.waiting import pass_time
 from trilogue.broker.cursors.position import Cursor
 from trilogue.broker.facts import CursorMove, Protocol
+from trilogue.entry.conversion.reserved_names import DELIVER_AT
+from trilogue.entry.kafka.record_batch import Record, build_batch
 from trilogue.gateway.http.administration import await_promise
 from trilogue.wire.pulsar.errors import ServerError
 from trilogue.wire.pulsar.pulsar_pb2 import KeySharedMode
@@ -164,17 +168,52 @@ async def test_a_message_waits_for_its_time():
         assert await payloads(peer) == [b"later"]
 
 
+def kafka_entry(*times: int | None) -> memoryview:
+    """A batch of Kafka's with a message for each delivery time."""
+    names = [[] if each is None else [(DELIVER_AT, b"%d" % each)] for each in times]
+    records = [
+        Record(number, 1_000, None, b"k%d" % number, tuple(headers))
+        for number, headers in enumerate(names)
+    ]
+    return memoryview(build_batch(records))
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+@pytest.mark.parametrize("kind", [SHARED, KEY_SHARED])
+@on_loop
+async def test_a_kafka_batch_waits_for_the_time_in_its_headers(kind, flushed):
+    """Where its messages have different times it does not: it is delivered as a whole."""
+    async with Rig() as rig:
+        topic, at = rig.topic("t"), rig.now_ms + 5_000
+        for times in ((at, at), (None,), (at, at + 1)):
+            topic.partitions[0].append(kafka_entry(*times), now_ms=rig.now_ms)
+        await settle()
+        if flushed:
+            await rig.flush()
+        peer, single = await rig.connected(), await rig.connected()
+
+        await subscribe(peer, kind=kind)
+        await subscribe(single, name="single")
+
+        assert await offsets(peer) == [2, 3]
+        assert await offsets(single) == [0, 2, 3]
+        rig.now_ms += 5_001
+        await pass_time(5.1)
+        assert await offsets(peer) == [0]
+
+
 @on_loop
 async def test_inactive_delayed_delivery_policy_sends_messages_at_once():
     async with Rig() as rig:
         await rig.policies("public/default", delayedDelivery={"active": False, "tickTime": 1000})
-        rig.topic("t")
+        topic = rig.topic("t")
         peer = await rig.connected()
         await subscribe(peer, kind=SHARED)
 
         await fill(rig, b"later", deliver_at_time=rig.now_ms + 5_000)
+        topic.partitions[0].append(kafka_entry(rig.now_ms + 5_000), now_ms=rig.now_ms)
 
-        assert await payloads(peer) == [b"later"]
+        assert await payloads(peer) == [b"later", b"k0"]
 
 
 @on_loop

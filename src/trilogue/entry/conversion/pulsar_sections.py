@@ -218,12 +218,13 @@ class _SectionBuilder:
     ) -> Section:
         """Build a section: a plain message for one offset, a batch for several."""
         metadata = self._metadata(offset)
+        deliver_at_ms = self._shared.deliver_at or 0
         if span == 1:
             codec = PULSAR_CODECS[self._codec] if first.value else PulsarCodec.NONE
             data = build_single(first, metadata, codec=codec)
             if len(data) > self._limit:  # incompressible data grows a little
                 data = build_single(first, self._metadata(offset))
-            return Section(offset, 1, data, is_batch=False)
+            return Section(offset, 1, data, is_batch=False, deliver_at_ms=deliver_at_ms)
         metadata.num_messages_in_batch = span
         metadata.highest_sequence_id = offset + span - 1
         if first.partition_key is not None:
@@ -233,7 +234,7 @@ class _SectionBuilder:
         if first.ordering_key is not None:
             metadata.ordering_key = first.ordering_key
         data = build_section(metadata, self._packed(metadata, payload))
-        return Section(offset, span, data, is_batch=True, holes=tuple(holes))
+        return Section(offset, span, data, True, tuple(holes), deliver_at_ms)
 
     def _packed(
         self, metadata: MessageMetadata, payload: bytearray | memoryview

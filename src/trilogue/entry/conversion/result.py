@@ -25,6 +25,7 @@ class Section(NamedTuple):
     data: bytes
     is_batch: bool
     holes: tuple[tuple[int, int], ...] = ()  # offsets [start, end), never acked
+    deliver_at_ms: int = 0  # not before this time; 0: at once
 
 
 class Skipped(NamedTuple):

@@ -398,16 +398,10 @@ class Dispatcher:
         if entry.holes:
             self.ack(entry.holes)
         key, due_ms, now_ms = KEYLESS, -1, 0
-        if subscription.kind is SubscriptionType.KEY_SHARED:
-            key = key_hash(
-                read_section_key(entry.section) if entry.is_converted else sticky_key(entry.stored)
-            )
-        if entry.flags > 0 and entry.flags & SPECIAL and not subscription.is_single:
-            metadata = read_metadata(entry.stored)
-            if entry.flags & CHUNK and key == KEYLESS and metadata.uuid is not None:
-                key = key_hash(metadata.uuid.encode())
-            if self.partition.policies.delayed_delivery:
-                due_ms, now_ms = metadata.deliver_at_time, self.gateway.now_ms()
+        if not subscription.is_single:
+            key, due_ms = self._find_key_and_time(entry)
+            if due_ms > 0:
+                now_ms = self.gateway.now_ms()
         member = subscription.offer(base, end, key, due_ms, now_ms)
         if member is None:
             return 0
@@ -426,6 +420,20 @@ class Dispatcher:
         if consumer.connection.write_paused:
             subscription.set_waits(consumer, waits=True)
         return size
+
+    def _find_key_and_time(self, entry: DispatchEntry) -> tuple[int, int]:
+        """Return the hash of its key and its delivery time, where its consumer depends on them."""
+        key, due_ms = KEYLESS, entry.deliver_at_ms
+        if self.subscription.kind is SubscriptionType.KEY_SHARED:
+            key = key_hash(
+                read_section_key(entry.section) if entry.is_converted else sticky_key(entry.stored)
+            )
+        if entry.flags > 0 and entry.flags & SPECIAL:
+            metadata = read_metadata(entry.stored)
+            if entry.flags & CHUNK and key == KEYLESS and metadata.uuid is not None:
+                key = key_hash(metadata.uuid.encode())
+            due_ms = metadata.deliver_at_time
+        return key, due_ms if self.partition.policies.delayed_delivery else -1
 
     def _count(self, consumer: PulsarConsumer, messages: int, size: int) -> None:
         consumer.messages_out += messages

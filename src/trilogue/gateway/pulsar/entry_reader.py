@@ -49,6 +49,7 @@ class DispatchEntry(NamedTuple):
     flags: int  # of a stored one (pulsar_batch.Flag); -1 of a converted one
     is_batch: bool
     holes: tuple[tuple[int, int], ...] = ()  # inside it, of compaction
+    deliver_at_ms: int = 0  # of a converted one: not before this time; 0: at once
 
     @property
     def is_converted(self) -> bool:
@@ -138,7 +139,8 @@ def _build_converted(pieces: list[Section | Skipped]) -> Iterable[DispatchEntry]
         end = piece.offset + piece.span
         if isinstance(piece, Section):
             yield DispatchEntry(
-                piece.offset, end, piece.data, piece.data, -1, piece.is_batch, piece.holes
-            )
+                piece.offset, end, piece.data, piece.data, -1, piece.is_batch, piece.holes,
+                piece.deliver_at_ms,
+            )  # fmt: skip
         else:
             yield DispatchEntry(piece.offset, end, None, b"", -1, False)
