@@ -97,6 +97,7 @@ def rounds_of(chosen: argparse.Namespace) -> int:
 
 def main() -> int:
     chosen = options()
+    chosen.directory = chosen.directory.absolute()  # the servers run elsewhere
     if missing := what_is_missing(chosen):
         print(f"no {missing}: run `make jars`", file=sys.stderr)
         return 2
