@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import logging
 
 import pytest
@@ -30,6 +31,7 @@ from trilogue.gateway.pulsar.acks import ID_BYTES
 from trilogue.gateway.stream import STOP_TURN
 from trilogue.gateway.stream_memory import RequestMemory
 from trilogue.wire.pulsar.errors import ServerError
+from trilogue.wire.pulsar.message_codec import AckId
 from trilogue.wire.pulsar.pulsar_pb2 import CommandAck
 
 CUMULATIVE = CommandAck.Cumulative
@@ -76,6 +78,26 @@ async def test_large_acks_wait_while_those_of_others_are_looked_up():
         for peer in peers:
             assert peer.next().field == "ackResponse"
             assert not peer.stream.stops
+
+
+@on_loop
+async def test_a_refused_ack_frees_its_ids_at_once():
+    """Not at the next collection, which comes once a minute."""
+    async with Rig() as rig:
+        rig.topic("t")
+        await fill(rig, b"x")
+        peer = await rig.connected()
+        await subscribe(peer, permits=0)
+        gc.collect()
+        gc.disable()
+        try:
+            ack(peer, ids(rig, *range(5_000, 6_000)), request_id=1)
+            await wait_on_loop(lambda: peer.answered)
+            assert peer.next().command.error == ServerError.NotAllowedError
+            await run_ready_tasks()
+            assert not [each for each in gc.get_objects() if type(each) is AckId]
+        finally:
+            gc.enable()
 
 
 @pytest.mark.parametrize("kind", [EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED])

@@ -64,8 +64,9 @@ LongProperties: TypeAlias = tuple[tuple[str, int], ...]
 Words: TypeAlias = tuple[int, ...]
 Octets: TypeAlias = bytes
 
-MAX_ACK_PARTS = 200_000
-"""Message ids and words of ack sets in one ACK; clients send up to about a thousand ids."""
+MAX_ACK_PARTS = 100_000
+"""Message ids and words of ack sets in one ACK, which take 40 ms of CPU to read; clients send up to
+about a thousand ids."""
 
 MAX_PROPERTIES = 100_000
 """Properties of one message; each takes some hundred bytes of memory, and six on the wire."""
