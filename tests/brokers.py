@@ -3,7 +3,8 @@
 Every test of a foreign client runs on Trilogue; with TRILOGUE_TEST_REAL=1 it also runs on a real
 Kafka (a version number instead of 1 picks another than 3.9.1), a real Pulsar or a real TubeMQ,
 which proves the test itself.
-TRILOGUE_TEST_NODES=3 serves each test by three nodes of one directory.
+TRILOGUE_TEST_NODES=3 serves each test by three nodes of one directory, TRILOGUE_TEST_CLUSTER=3 by
+three of a cluster on PostgreSQL with `ack=shared`.
 TRILOGUE_TEST_BOOTSTRAP=host:port points the tests at a server that runs already, and
 TRILOGUE_TEST_PULSAR=host:port,host:port (binary, HTTP) those of Pulsar's clients.
 """
@@ -26,7 +27,7 @@ from tools.servers.pulsar import VERSION as PULSAR_VERSION
 from tools.servers.pulsar import RealPulsar
 from tools.servers.tubemq import RealTubeMQ
 
-from tests.server import NODES, Server, start_server
+from tests.server import Server, count_nodes, start_server
 from tests.tools import require_jars, require_pulsar_jars, require_real_tubemq
 from trilogue.node.supervisor.node_settings import PORTS_APART
 
@@ -60,7 +61,7 @@ class ReservedPort:
 
     def __init__(self) -> None:
         self._sockets: list[socket.socket] = []
-        while not self._reserve(int(os.environ.get(NODES) or 1)):
+        while not self._reserve(count_nodes()):
             self.close()
         self.address = f"127.0.0.1:{self._sockets[0].getsockname()[1]}"
 

@@ -45,6 +45,7 @@ SECURED = dict.fromkeys(
     "127.0.0.1:0",
 )
 NODES = "TRILOGUE_TEST_NODES"  # serve every test by so many nodes
+CLUSTER = "TRILOGUE_TEST_CLUSTER"  # the same, by nodes of a cluster on PostgreSQL
 START_TIMEOUT = 120.0  # on a shared machine too
 STOP_TIMEOUT = 120.0
 LOOK_EVERY = 0.005
@@ -74,6 +75,7 @@ class Server:
         self.log_file = log_file
         self.doors: dict[str, str] = {}
         self.started_in: float = 0.0
+        self.others: list[Server] = []  # nodes of its cluster that live and end with it
         _running.add(self)
 
     @property
@@ -100,7 +102,7 @@ class Server:
     @property
     def output(self) -> str:
         """What it wrote to stdout and stderr so far."""
-        return self.log_file.read_text(errors="replace")
+        return "".join(each.log_file.read_text(errors="replace") for each in [self, *self.others])
 
     @property
     def alive(self) -> bool:
@@ -109,6 +111,12 @@ class Server:
     def wait_ready(self, timeout: float = START_TIMEOUT) -> Server:
         """Wait until every listener is open; raise ServerDiedError when the process ends before."""
         began = time.monotonic()
+        try:
+            for each in self.others:
+                each.wait_ready(timeout)
+        except ServerDiedError:
+            self.kill9()
+            raise
         while time.monotonic() - began < timeout:
             with contextlib.suppress(FileNotFoundError):
                 ready = json.loads(self.ready_file.read_text())
@@ -123,11 +131,14 @@ class Server:
         raise ServerDiedError(f"not ready within {timeout} s:\n{self.output}")
 
     def signal(self, number: signal.Signals) -> None:
-        self.process.send_signal(number)
+        for each in [self, *self.others]:
+            each.process.send_signal(number)
 
     def wait(self, timeout: float = STOP_TIMEOUT) -> int:
         """Exit code of the process, once it has ended by itself."""
         try:
+            for each in self.others:
+                each.wait(timeout)
             code = self.process.wait(timeout)
         except subprocess.TimeoutExpired:
             self.kill9()
@@ -143,10 +154,12 @@ class Server:
 
     def kill9(self) -> None:
         """SIGKILL: no drain, no flush, nothing; come back when the process is gone."""
-        if self.alive:
-            self.process.kill()
-        self.process.wait(STOP_TIMEOUT)
-        _running.discard(self)
+        for each in [self, *self.others]:
+            if each.alive:
+                each.process.kill()
+        for each in [self, *self.others]:
+            each.process.wait(STOP_TIMEOUT)
+            _running.discard(each)
 
     def __enter__(self) -> Self:
         return self
@@ -196,26 +209,57 @@ def launch_server(
 ) -> Server:
     """Start a server and do not wait for it: for starts that must fail. `wrapper` goes before
     the command (`strace -e inject=...`)."""
+    doors = dict.fromkeys(LISTENERS, "127.0.0.1:0")
+    if listen is not None:
+        doors = {**UNLESS_NAMED, **listen}
+    if "--secure" in arguments or (Path(data) / "secure.toml").exists():
+        doors = {**SECURED, **doors}
+    named_settings = {
+        name.replace("__", ".").replace("_", "-"): value for name, value in named.items()
+    }
+    several = {"nodes": os.environ[NODES]} if os.environ.get(NODES) else {}
+    given = {**several, **(settings or {}), **named_settings}
+
+    def launch(data: Path, doors: Mapping[str, str], more: Mapping[str, object]) -> Server:
+        command = [f"--listen={door}={address}" for door, address in doors.items()]
+        for key, value in {**more, **given}.items():
+            command += ["--set", f"{key}={spelled(value)}"]
+        return _launch_process(data, [*command, *arguments], environment, wrapper)
+
+    size = int(os.environ.get(CLUSTER) or 1)
+    if size == 1 or "--cluster" in arguments or "nodes" in given:
+        return launch(data, doors, {})
+    from tests import cluster_nodes
+
+    first, *others = (
+        launch(
+            cluster_nodes.data_directory(data, number),
+            cluster_nodes.listeners(doors, number),
+            cluster_nodes.cluster_settings(data, size, number),
+        )
+        for number in range(1, size + 1)
+    )
+    first.others = others
+    return first
+
+
+def count_nodes() -> int:
+    """Return how many nodes serve each test."""
+    return max(int(os.environ.get(each) or 1) for each in (NODES, CLUSTER))
+
+
+def _launch_process(
+    data: Path,
+    arguments: Sequence[str],
+    environment: Mapping[str, str] | None,
+    wrapper: Sequence[str],
+) -> Server:
     data = Path(data)
     data.parent.mkdir(parents=True, exist_ok=True)
     number = f"{os.getpid()}-{next(_numbers)}"
     ready_file = data.parent / f"{data.name}.{number}.ready"
     log_file = data.parent / f"{data.name}.{number}.output"
-    doors = dict.fromkeys(LISTENERS, "127.0.0.1:0")
-    if listen is not None:
-        doors = {**UNLESS_NAMED, **listen}
-    if "--secure" in arguments or (data / "secure.toml").exists():
-        doors = {**SECURED, **doors}
-    command = ["serve", "--data", str(data)]
-    command += ["--ready-file", str(ready_file)]
-    command += [f"--listen={door}={address}" for door, address in doors.items()]
-    named_settings = {
-        name.replace("__", ".").replace("_", "-"): value for name, value in named.items()
-    }
-    several = {"nodes": os.environ[NODES]} if os.environ.get(NODES) else {}
-    for key, value in {**several, **(settings or {}), **named_settings}.items():
-        command += ["--set", f"{key}={spelled(value)}"]
-    command += arguments
+    command = ["serve", "--data", str(data), "--ready-file", str(ready_file), *arguments]
     process: subprocess.Popen[bytes] | ForkedProcess
     if wrapper or environment or find_network() != NETWORK:
         with log_file.open("wb") as output:

@@ -9,8 +9,9 @@ from tests.gateway.tubemq.partition_consumer import OTHER, PartitionConsumer, bo
 from tests.gateway.tubemq.rig import TIMEOUT_MS, Rig, settle
 from tests.waiting import pass_time
 from trilogue.broker.tubemq.group_rules import ClusterRecord, FlowControlText
-from trilogue.gateway.tubemq.held_gets import PAUSE_S, consumer_get_state
+from trilogue.gateway.tubemq.held_gets import PAUSE_S, TURN_S, consumer_get_state
 from trilogue.gateway.tubemq.settings import TubeSettings
+from trilogue.meta.operations import SlotRow
 
 
 def now(rig: Rig) -> float:
@@ -390,3 +391,66 @@ async def test_rolled_back_messages_answer_a_held_get_at_once():
 
         await settle()
         assert bodies(mine.peer.response(held)) == [b"0"]
+
+
+def add_broker(rig: Rig) -> None:
+    """Let another node own a slot, without partitions of the topics that there are."""
+    rig.meta.state.slots = {**rig.meta.state.slots, 1: SlotRow(2, 1)}
+    rig.broker.cluster.ownership.note_given([])
+
+
+@on_loop
+async def test_with_several_brokers_a_consumer_goes_round_its_partitions():
+    """A held get would keep its client from messages at another broker."""
+    async with Rig() as rig:
+        rig.topic("demo", 2)
+        mine = PartitionConsumer(rig.broker_peer())
+        for partition in range(2):
+            await mine.register(partition)
+        add_broker(rig)
+        began = now(rig)
+
+        for partition in (0, 1, 0, 1):
+            response = await mine.get(partition)
+            assert (response.success, bodies(response)) == (True, [])
+
+        assert 2 * TURN_S <= now(rig) - began < 3 * TURN_S, "two rounds of both together"
+
+
+@on_loop
+async def test_with_several_brokers_the_end_of_the_data_is_reported_as_often_as_with_one():
+    async with Rig(tube=TubeSettings(hold_s=1)) as rig:
+        rig.topic("demo", 1)
+        writer, mine = rig.broker_peer(), PartitionConsumer(rig.broker_peer())
+        await mine.register()
+        add_broker(rig)
+        began = now(rig)
+
+        for after_s in (1, 2):
+            while (await mine.get()).success:
+                assert now(rig) - began < after_s
+            assert after_s <= now(rig) - began < after_s + 2 * TURN_S
+
+        held = mine.send_get()
+        await writer.send(data=b"0")
+        await settle()
+        assert bodies(mine.peer.response(held)) == [b"0"]
+        await mine.commit()
+        began = now(rig)
+        while (await mine.get()).success:
+            assert now(rig) - began < 1
+        assert 1 <= now(rig) - began < 1 + 2 * TURN_S, "counted from the last message"
+
+
+@on_loop
+async def test_with_several_brokers_rules_for_empty_reads_get_404():
+    async with Rig() as rig:
+        rig.topic("demo", 1)
+        mine = PartitionConsumer(rig.broker_peer())
+        await mine.register()
+        add_broker(rig)
+        text = json.dumps([{"type": 1, "rule": [{"zeroCnt": 9, "freqInMs": 900}]}])
+        flow = FlowControlText(id=6, text=text, holds=True)
+        await rig.commit(rig.broker.rules.plan_cluster(ClusterRecord(flow=flow)))
+
+        assert (await mine.get()).errCode == 404

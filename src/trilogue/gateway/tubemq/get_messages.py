@@ -27,7 +27,7 @@ from trilogue.broker.subscriptions.backlog import backlog_size
 from trilogue.broker.topics.partition import Partition
 from trilogue.broker.tubemq.registrations import Registration
 from trilogue.gateway.tubemq.errors import EXPECTED, TubeRequestError
-from trilogue.gateway.tubemq.held_gets import PAUSE_S, PUSH, WORK_S, HeldGet, get_state
+from trilogue.gateway.tubemq.held_gets import PUSH, HeldGet, get_state
 from trilogue.gateway.tubemq.master import check_consume_rules
 from trilogue.gateway.tubemq.message_reader import MESSAGES, Pack, PendingPack, read
 from trilogue.gateway.tubemq.registrations import admit, find_registration
@@ -222,7 +222,7 @@ class _MessageGet:
             limiter = get_state(registration).limiter
             limiter.count(rates, len(messages), size, gateway.loop.time())
         if messages:
-            gateway.held_gets.response_sent(registration, gateway.loop, WORK_S)
+            gateway.held_gets.messages_sent(registration, gateway.loop)
         end = registration.partition.log.high_watermark
         transfers = cast("list[MessageTransfer]", messages)
         self.context.send_frame(
@@ -255,6 +255,7 @@ class _MessageGet:
             gateway.loop,
             limit_s=limit_s,
             manual_commit=self.manual_commit,
+            in_turns=len(gateway.brokers.broker_ids) > 1,
         ):
             self._respond_end_of_data()
 
@@ -276,7 +277,7 @@ class _MessageGet:
         """Answer that no message arrived in time.
 
         A push consumer gets a success without messages instead, so that it comes again at once,
-        unless flow control rules limit how often it may.
+        unless flow control rules limit how often it may; so does one that has to try other brokers.
         """
         self.context.connection.guarded(partial(self._respond_timeout, held_get))
 
@@ -342,7 +343,7 @@ class _MessageGet:
         registration = self.registration
         is_pushed = PUSH in registration.client_id and not held_get.is_early
         limits_empty = self.gateway.flow_rules(registration.group).empties
-        if is_pushed and not limits_empty and not registration.is_gone:
+        if (is_pushed or held_get.is_turn) and not limits_empty and not registration.is_gone:
             self._respond_empty()
             self.gateway.held_gets.response_sent(registration, self.gateway.loop)
         else:
@@ -350,7 +351,7 @@ class _MessageGet:
 
     def _respond_end_of_data(self) -> None:
         self.registration.meter.found_nothing(self.gateway.now_ms())
-        self.gateway.held_gets.response_sent(self.registration, self.gateway.loop, PAUSE_S)
+        self.gateway.held_gets.end_sent(self.registration, self.gateway.loop)
         self.context.respond(_error_response(TubeCode.NOT_FOUND, END_OF_DATA, -1))
 
 

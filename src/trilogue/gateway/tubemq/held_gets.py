@@ -18,6 +18,11 @@ A push consumer that shuts down or rebalances waits for its gets first, up to 3 
 Its application never sees responses without messages, so its gets end after one second with such a
 response instead of a 404, and it comes again at once.
 
+With several brokers the messages may be at another one, which cannot end a get that is held here. So
+a consumer's gets at a broker are held for `TURN_S` in all, and then end with success and without
+messages, too: its threads go round its brokers. Where it receives nothing for `hold_s`, one of them
+ends with 404, as with one broker (docs/decisions/0133-gets-go-round-the-brokers.md).
+
 An append costs nothing here, except for the partitions that received messages: each registration
 has at most one callback at its partition's log, which stays there between gets.
 """
@@ -38,6 +43,7 @@ WORK_S: Final = 0.003  # that a client has to process messages before it is nudg
 ROUND_S: Final = 0.05  # between the first two rounds of nudges
 ROUND_MAX_S: Final = 5.0
 PUSH_S: Final = 1.0  # that a push consumer's get is held for, at most
+TURN_S: Final = 0.05  # at one of several brokers, for all partitions that a consumer has there
 PUSH: Final = "-Push-"  # a part of the client id of push consumers
 
 
@@ -54,7 +60,7 @@ class GetResponder(Protocol):
         """Answer with success and without messages."""
 
     def respond_timeout(self, held_get: HeldGet) -> None:
-        """Answer that the end of the data was reached (404)."""
+        """Answer that the end of the data was reached (404), or without messages in a turn."""
 
     def respond_unregistered(self, held_get: HeldGet) -> None:
         """Answer that the registration was removed (411)."""
@@ -67,6 +73,7 @@ class HeldGet:
         "gets",
         "is_early",
         "is_over",
+        "is_turn",
         "manual_commit",
         "registration",
         "responder",
@@ -88,6 +95,7 @@ class HeldGet:
         self.timer: asyncio.TimerHandle | None = None
         self.is_over = False
         self.is_early = False  # it ends before its time: with 404, also for a push consumer
+        self.is_turn = False  # it ends so that the client gets from another broker
 
     def end_early(self) -> None:
         """The server drains: no message will arrive any more."""
@@ -128,7 +136,7 @@ class GetState:
 class ConsumerGetState:
     """The state of a consumer: its held gets, and partitions that may have new messages."""
 
-    __slots__ = ("fresh", "held", "quiet_until_s", "timer", "timer_s")
+    __slots__ = ("end_s", "fresh", "held", "quiet_until_s", "timer", "timer_s")
 
     def __init__(self) -> None:
         self.held: dict[Registration, HeldGet] = {}
@@ -136,6 +144,7 @@ class ConsumerGetState:
         self.timer: asyncio.TimerHandle | None = None
         self.timer_s = 0.0
         self.quiet_until_s = 0.0  # until then no get is held
+        self.end_s = 0.0  # with several brokers: when it is told of the end of the data
 
 
 class HeldGets:
@@ -169,6 +178,16 @@ class HeldGets:
         if consumer_state.held:
             self._check_fresh(consumer, consumer_state, loop)
 
+    def messages_sent(self, registration: Registration, loop: asyncio.AbstractEventLoop) -> None:
+        """Note that a get was answered with messages."""
+        consumer_get_state(registration.consumer).end_s = 0.0
+        self.response_sent(registration, loop, WORK_S)
+
+    def end_sent(self, registration: Registration, loop: asyncio.AbstractEventLoop) -> None:
+        """Note that a get was answered with 404."""
+        consumer_get_state(registration.consumer).end_s = 0.0
+        self.response_sent(registration, loop, PAUSE_S)
+
     def hold(
         self,
         responder: GetResponder,
@@ -177,19 +196,26 @@ class HeldGets:
         *,
         limit_s: float,
         manual_commit: bool,
+        in_turns: bool = False,
     ) -> bool:
         """Hold a get for `limit_s` at most; False where it must be answered now.
 
-        It may already be answered when this returns True.
+        It may already be answered when this returns True. `in_turns` where the consumer may have
+        partitions of other brokers.
         """
         consumer_state = consumer_get_state(registration.consumer)
         if limit_s <= 0.0 or loop.time() < consumer_state.quiet_until_s:
             return False
+        if in_turns:
+            consumer_state.end_s = consumer_state.end_s or loop.time() + self.hold_s
+            share = (len(consumer_state.held) + 1) / max(1, len(registration.consumer.readers))
+            limit_s = min(limit_s, TURN_S * min(1.0, share))
         held_get = HeldGet(self, responder, registration, manual_commit=manual_commit)
+        held_get.is_turn = in_turns
         get_state(registration).held_get = consumer_state.held[registration] = held_get
         consumer_state.fresh[registration] = None
         responder.attach(held_get)
-        held_get.timer = loop.call_later(limit_s, self.time_out, held_get)
+        held_get.timer = loop.call_later(limit_s, self._limit_reached, held_get, loop)
         self._check_fresh(registration.consumer, consumer_state, loop)
         return True
 
@@ -201,15 +227,22 @@ class HeldGets:
 
     # ---- how held gets end
 
-    def time_out(self, held_get: HeldGet) -> None:
-        """End a get for which no message arrived in time."""
-        if self.detach(held_get):
-            held_get.responder.respond_timeout(held_get)
-
     def end_early(self, held_get: HeldGet) -> None:
         """End a get before its time."""
         held_get.is_early = True
-        self.time_out(held_get)
+        held_get.is_turn = False
+        self._time_out(held_get)
+
+    def _limit_reached(self, held_get: HeldGet, loop: asyncio.AbstractEventLoop) -> None:
+        if held_get.is_turn:
+            end_s = consumer_get_state(held_get.registration.consumer).end_s
+            held_get.is_turn = loop.time() < end_s
+        self._time_out(held_get)
+
+    def _time_out(self, held_get: HeldGet) -> None:
+        """End a get for which no message arrived in time."""
+        if self.detach(held_get):
+            held_get.responder.respond_timeout(held_get)
 
     def detach(self, held_get: HeldGet) -> bool:
         """Release a held get without a response; False where that was done before."""
