@@ -11,6 +11,7 @@ import pytest
 from tests.gateway.http.secret_node import PASSWORD, SecretNode, make_token, with_tokens
 from tests.security.bypass import ORDERS, SECRET
 from trilogue.broker.access.authorizer import Operation, ResourceKind
+from trilogue.gateway.http.kafka_rest import consumers
 from trilogue.gateway.http.kafka_rest.routes import ROOT, all_routes
 from trilogue.gateway.kafka.metadata.metadata import cluster_id_text
 
@@ -152,6 +153,27 @@ def test_a_user_with_rights_produces_and_reads(world):
         found = client.get(f"{url}/records", params={"timeout": 20_000}).json()
         assert [base64.b64decode(each["value"]) for each in found] == [b"1"]
         assert client.delete(url).status_code == 204
+
+
+def test_a_user_leaves_others_room_for_consumers(world, monkeypatch):
+    """The instances of one, who needs no right for them, are half of all at most."""
+    monkeypatch.setattr(consumers, "INSTANCES_MAX", 6)
+
+    def make(user, name):
+        body = {"name": name, "format": "json"}
+        url = f"http://{world.doors['http']}{ROOT}/consumers/crowd"
+        return httpx.post(url, json=body, auth=(user, PASSWORD), headers={"content-type": JSON})
+
+    made = [make("mallory", f"m{number}") for number in range(4)]
+    assert [each.status_code for each in made] == [200, 200, 200, 429]
+    assert made[-1].json()["message"] == "User:mallory has 3 consumer instances, 3 are free"
+    assert make("carol", "c").status_code == 200
+    for user, names in (("mallory", ("m0", "m1", "m2")), ("carol", ("c",))):
+        for name in names:
+            path = f"/consumers/crowd/instances/{name}"
+            assert send(world, "DELETE", path, user).status_code == 204
+    assert make("mallory", "again").status_code == 200
+    assert send(world, "DELETE", "/consumers/crowd/instances/again").status_code == 204
 
 
 def test_a_refused_client_is_in_the_audit_log(world):

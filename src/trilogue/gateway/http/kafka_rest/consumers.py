@@ -1,7 +1,8 @@
 """Consumer instances (v2): members of a group that a client of HTTP reads by.
 
 An instance is a consumer inside of the node that made it, with the login of the request that made
-it; only requests of the same principal find it. One that no request uses for `IDLE_S` is closed.
+it; only requests of the same principal find it. One that no request uses for `IDLE_S` is closed. A
+principal has as many as it leaves free.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from typing import Any, Final
 
 import msgspec
 
+from trilogue.broker.access.authorizer import ANONYMOUS
+from trilogue.broker.creators import CreatorCounts
 from trilogue.client.errors import InvalidOption, InvalidOptionType
 from trilogue.client.kafka.admin.model import GroupOffset
 from trilogue.client.kafka.client import KafkaClient
@@ -154,6 +157,8 @@ class Instances:
     def __init__(self, clients: NodeClients | None) -> None:
         self._clients = clients
         self._known: dict[InstanceKey, Instance] = {}
+        self._making: set[InstanceKey] = set()
+        self._creators = CreatorCounts()
         self._closing: set[asyncio.Task[None]] = set()
         self._sweeper: asyncio.TimerHandle | None = None
 
@@ -194,13 +199,37 @@ class Instances:
         if len(name) > NAME_MAX or "/" in name:
             raise RestError(INVALID_REQUEST, "a name has at most 255 characters, and no slash")
         key = str(request.principal), group, name
-        if key in self._known:
+        if key in self._known or key in self._making:
             raise RestError(INSTANCE_EXISTS, EXISTS_TEXT)
-        if len(self._known) >= INSTANCES_MAX:
+        creator = "" if request.principal == ANONYMOUS else str(request.principal)
+        self._check_room(creator)
+        self._making.add(key)
+        self._creators.add(key, creator)
+        try:
+            self._known[key] = await self._make(request, group, body, min_bytes)
+        except BaseException:
+            self._creators.remove(key)
+            raise
+        finally:
+            self._making.discard(key)
+        self._start_sweeper()
+        base = str(request.http.url.replace(query="", fragment="")).rstrip("/")
+        return {"instance_id": name, "base_uri": f"{base}/instances/{name}"}
+
+    def _check_room(self, creator: str) -> None:
+        """Refuse one instance too many of all, or of a principal: RestError 42901."""
+        free = INSTANCES_MAX - len(self._known) - len(self._making)
+        if free <= 0:
             raise RestError(TOO_MANY, f"there are {INSTANCES_MAX} consumer instances already")
-        scope = request.http.scope
+        if not self._creators.has_room(creator, free):
+            count = self._creators.count(creator)
+            raise RestError(TOO_MANY, f"{creator} has {count} consumer instances, {free} are free")
+
+    async def _make(
+        self, request: RestRequest, group: str, body: InstanceBody, min_bytes: int
+    ) -> Instance:
         assert self._clients is not None
-        client = self._clients.make_kafka(self._clients.identify(scope), CLIENT_ID)
+        client = self._clients.make_kafka(self._clients.identify(request.http.scope), CLIENT_ID)
         try:
             consumer = await client.consumer(
                 group=group,
@@ -210,24 +239,21 @@ class Instances:
                 max_bytes=BUFFERED_BYTES,
                 max_buffered_bytes=BUFFERED_BYTES,
             )
-            made = Instance(client, consumer, body)
+            return Instance(client, consumer, body)
         except BaseException as problem:
             await client.close()
             if isinstance(problem, InvalidOption | InvalidOptionType):
                 raise RestError(INVALID_REQUEST, str(problem)) from problem
             raise
-        if key in self._known:  # made by another request meanwhile
-            await client.close()
-            raise RestError(INSTANCE_EXISTS, EXISTS_TEXT)
-        self._known[key] = made
-        self._start_sweeper()
-        base = str(request.http.url.replace(query="", fragment="")).rstrip("/")
-        return {"instance_id": name, "base_uri": f"{base}/instances/{name}"}
 
     async def delete(self, request: RestRequest) -> None:
         """Close an instance: it leaves its group."""
         key, _ = self._find(request)
-        await self._known.pop(key).client.close()
+        await self._remove(key).client.close()
+
+    def _remove(self, key: InstanceKey) -> Instance:
+        self._creators.remove(key)
+        return self._known.pop(key)
 
     @contextlib.asynccontextmanager
     async def _use(self, request: RestRequest) -> AsyncIterator[Instance]:
@@ -257,7 +283,7 @@ class Instances:
         end_s = time.monotonic() - IDLE_S
         for key, instance in list(self._known.items()):
             if not instance.uses and instance.used_s < end_s:
-                del self._known[key]
+                self._remove(key)
                 task = asyncio.ensure_future(instance.client.close())
                 self._closing.add(task)
                 task.add_done_callback(self._closing.discard)
