@@ -18,8 +18,8 @@ A push consumer that shuts down or rebalances waits for its gets first, up to 3 
 Its application never sees responses without messages, so its gets end after one second with such a
 response instead of a 404, and it comes again at once.
 
-With several brokers the messages may be at another one, which cannot end a get that is held here. So
-a consumer's gets at a broker are held for `TURN_S` in all, and then end with success and without
+With several brokers the messages may be at another one, which cannot end a get that is held here.
+So a consumer's gets at a broker are held for `TURN_S` in all, and then end with success and without
 messages, too: its threads go round its brokers. Where it receives nothing for `hold_s`, one of them
 ends with 404, as with one broker (docs/decisions/0133-gets-go-round-the-brokers.md).
 
