@@ -1,6 +1,7 @@
 """Administrative acts of Pulsar, TubeMQ and HTTP are lines of the audit log: each of their rows.
 
-Those of Kafka are in test_audit_kafka.py, those of the console in gateway/http/console.
+Those of Kafka are in test_audit_kafka.py, those of users, ACLs and the REST proxy in
+test_audit_http.py, those of the console in gateway/http/console.
 """
 
 from __future__ import annotations

@@ -165,7 +165,7 @@ POLICY = {"allowAutoTopicCreation": True, "topicType": "partitioned", "defaultNu
 
 
 @pytest.mark.parametrize("domain", ["persistent", "non-persistent"])
-def test_who_may_only_describe_a_topic_does_not_create_it(node, domain):
+def test_a_client_that_may_only_describe_a_topic_does_not_create_it(node, domain):
     """Neither by a lookup nor over HTTP; who may read or write it does, as at a real broker."""
     put_user(node, "alice")
     node.allow("alice", Operation.DESCRIBE, ResourceKind.TOPIC, "public/default/new")
