@@ -151,5 +151,6 @@ def test_a_whole_topic_of_several_nodes_is_administered_over_https(tmp_path: Pat
         "internal": "4",
         "skip": "",
         "delete": "",
+        **{f"grown-{number}": "5" for number in range(4)},
         "left": "[]",
     }

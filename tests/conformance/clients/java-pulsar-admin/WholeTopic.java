@@ -1,6 +1,7 @@
 // Administers a topic of several partitions as a whole, over HTTPS and with a password:
 // a line "<what> <answer>" for each call, or "refused <what> <status> <reason>".
 // java -cp "<jars>/*" WholeTopic.java URL AUTHORITY-FILE USER PASSWORD TOPIC
+import java.util.Map;
 import java.util.TreeSet;
 import java.util.concurrent.Callable;
 import org.apache.pulsar.client.admin.PulsarAdmin;
@@ -33,6 +34,18 @@ public class WholeTopic {
       call("internal", () -> admin.topics().getPartitionedInternalStats(topic).partitions.size());
       call("skip", () -> { admin.topics().skipAllMessages(topic, "readers"); return ""; });
       call("delete", () -> { admin.topics().deleteSubscription(topic, "readers"); return ""; });
+      for (int number = 0; number < 4; number++) { // whose first partitions are at one node or the other
+        String grown = topic + number;
+        call("grown-" + number, () -> {
+          admin.topics().createPartitionedTopic(grown, 1);
+          admin.topics().createSubscription(grown, "readers", MessageId.latest, false, Map.of("by", "us"));
+          admin.topics().updatePartitionedTopic(grown, 5);
+          return admin.topics().getPartitionedStats(grown, true).getPartitions().values().stream()
+              .filter(each -> each.getSubscriptions().containsKey("readers"))
+              .filter(each -> each.getSubscriptions().get("readers").getSubscriptionProperties().containsKey("by"))
+              .count();
+        });
+      }
       call("left", () -> admin.topics().getSubscriptions(topic));
     }
   }

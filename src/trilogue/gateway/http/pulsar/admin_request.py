@@ -109,7 +109,7 @@ def status_of(problem: BrokerError) -> int:
 class AdminRequest(AuthorizedRequest):
     """One request: its path, its body, and the broker that it is about."""
 
-    __slots__ = ("access", "body", "gateway", "http", "operation", "params")
+    __slots__ = ("access", "authority", "body", "gateway", "http", "operation", "params")
 
     gateway: PulsarGateway
 
@@ -121,7 +121,13 @@ class AdminRequest(AuthorizedRequest):
         *,
         operation: Operation,
         access: ClientAccess,
+        authority: str = "",
     ) -> None:
+        """Take a request; `authority` is a PEM file that signs the certificates of other nodes.
+
+        "" where the machine's authorities do.
+        """
+        self.authority = authority
         self.gateway = gateway
         self.http = http
         self.params: dict[str, str] = {

@@ -6,6 +6,7 @@ HTTPS as it came and with the credentials of its client, and puts the responses 
     GET /subscriptions                         all names
     GET /partitioned-stats, -internalStats     the sum, and each partition
     changes of a subscription                  done where it is; 404 if it is nowhere
+    POST /partitions                           subscriptions of partition 0 get the new ones
 
 A change is not atomic: when a node does not answer, the partitions of others may have changed, and
 the response is the error of the one that failed. Repeating the request completes it.
@@ -16,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
@@ -38,6 +39,8 @@ V2: Final = "/admin/v2"
 AT_ONCE: Final = 8
 TIMEOUT_S: Final = 10.0
 BODY_MAX: Final = 16 << 20
+SUCCESS, NO_CONTENT, EXISTS = 200, 204, 409
+EARLIEST: Final = {"ledgerId": -1, "entryId": -1}
 FORWARDED: Final = ("authorization", "content-type")
 ONE: Final = "/subscription/{subscription}"
 STATS: Final = {
@@ -60,6 +63,24 @@ CHANGES: Final = frozenset(
 )
 
 
+class _Subscription(msgspec.Struct, rename="camel"):
+    is_durable: bool = True
+    subscription_properties: dict[str, str] = {}
+
+
+class _Stats(msgspec.Struct):
+    subscriptions: dict[str, _Subscription] = {}
+
+
+class PartitionRequest(NamedTuple):
+    """A request for one partition, by its number."""
+
+    number: int
+    method: str
+    suffix: str  # of the path, behind the partition's name
+    body: bytes = b""
+
+
 class PartitionReply(NamedTuple):
     """The response of a partition's owner."""
 
@@ -67,14 +88,8 @@ class PartitionReply(NamedTuple):
     body: bytes
 
 
-async def answer_for_partitions(
-    request: AdminRequest, route: AdminRoute, authority: str = ""
-) -> Reply | None:
-    """Return the reply for all partitions of a topic; None for what is not served so.
-
-    `authority` is a PEM file that signs the certificates of the other nodes, "" where the machine's
-    authorities do.
-    """
+async def answer_for_partitions(request: AdminRequest, route: AdminRoute) -> Reply | None:
+    """Return the reply for all partitions of a topic; None for what is not served so."""
     begin, found, below = route.path.partition("/{topic}")
     if not found:
         return None
@@ -92,15 +107,62 @@ async def answer_for_partitions(
     else:
         return None
     suffix = _fill(STATS.get(below, below), request.params)
-    replies = await _request_owners(request, topic, method, suffix, authority)
+    query = request.http.url.query
+    suffix += f"?{query}" if query else ""
+    wanted = [
+        PartitionRequest(index, method, suffix, request.body)
+        for index in range(len(topic.partitions))
+    ]
+    replies = await _request_owners(request, topic, wanted)
     is_change = combine is _join_nothing
     failed = [each for each in replies if not 200 <= each.status < 300]
     if is_change and len(failed) < len(replies):
         failed = [each for each in failed if each.status != 404]  # it is not in each partition
     if failed:
-        worst = max(failed, key=lambda each: each.status)
-        return Reply(worst.status, worst.body, "application/json")
+        return _worst(failed)
     return encode_reply(combine(request, topic, [each.body for each in replies]))
+
+
+async def subscribe_added_partitions(request: AdminRequest, first: int) -> Reply | None:
+    """Create the durable subscriptions of partition 0 on new partitions, from `first` on.
+
+    Those of one node have their subscriptions already. Returns the reply of a request that failed.
+    """
+    topic = request.topic
+    begin = topic.partitions[0]
+    added = list(range(first, len(topic.partitions)))
+    if begin.is_remote:
+        asked = PartitionRequest(0, "GET", "/stats")
+        (reply,) = await _request_owners(request, topic, [asked])
+        if reply.status != SUCCESS:
+            return _worst([reply])
+        known = {
+            name: each.subscription_properties
+            for name, each in msgspec.json.decode(reply.body, type=_Stats).subscriptions.items()
+            if each.is_durable
+        }
+    else:
+        added = [each for each in added if topic.partitions[each].is_remote]
+        cursors = request.broker.subscriptions.of_partition(begin.partition_id)
+        known = {each.name: dict(each.properties) for each in cursors.values()}
+    wanted = [
+        PartitionRequest(
+            index,
+            "PUT",
+            f"/subscription/{quote(name, safe='')}",
+            msgspec.json.encode({**EARLIEST, "properties": properties}),
+        )
+        for name, properties in known.items()
+        for index in added
+    ]
+    replies = await _request_owners(request, topic, wanted)
+    failed = [each for each in replies if each.status not in {SUCCESS, NO_CONTENT, EXISTS}]
+    return _worst(failed) if failed else None
+
+
+def _worst(failed: list[PartitionReply]) -> Reply:
+    worst = max(failed, key=lambda each: each.status)
+    return Reply(worst.status, worst.body, "application/json")
 
 
 def _fill(path: str, params: Mapping[str, str]) -> str:
@@ -110,35 +172,34 @@ def _fill(path: str, params: Mapping[str, str]) -> str:
 
 
 async def _request_owners(
-    request: AdminRequest, topic: Topic, method: str, suffix: str, authority: str
+    request: AdminRequest, topic: Topic, wanted: Sequence[PartitionRequest]
 ) -> list[PartitionReply]:
-    """Send one request for each partition to its owner, a few at a time."""
+    """Send requests to the owners of their partitions, a few at a time."""
     ownership, scheme = request.broker.cluster.ownership, request.http.url.scheme
     tls = None
     if scheme == "https":
         try:
-            tls = await asyncio.to_thread(make_client_context, authority)
+            tls = await asyncio.to_thread(make_client_context, request.authority)
         except InvalidOption as problem:
-            return [_failed(503, str(problem))]
+            return [_failed(503, str(problem)) for _ in wanted]
     headers = {
         each: request.http.headers[each] for each in FORWARDED if each in request.http.headers
     }
-    query = request.http.url.query
     base = f"{V2}/persistent/{request.namespace}/{quote(request.params['topic'], safe='')}"
     turns = asyncio.Semaphore(AT_ONCE)
 
-    async def send(index: int) -> PartitionReply:
-        owner = ownership.partition_owner(topic.partitions[index].partition_id)
+    async def send(one: PartitionRequest) -> PartitionReply:
+        owner = ownership.partition_owner(topic.partitions[one.number].partition_id)
         address = ownership.listeners(owner).get(scheme)
         if not address:
             return _failed(503, f"node {owner} has no address for {scheme}")
-        path = f"{base}-partition-{index}{suffix}" + (f"?{query}" if query else "")
+        path = f"{base}-partition-{one.number}{one.suffix}"
         async with turns:
             return await asyncio.to_thread(
-                _send, address, method, path, request.body, headers, tls=tls
+                _send, address, one.method, path, one.body, headers, tls=tls
             )
 
-    return await asyncio.gather(*map(send, range(len(topic.partitions))))
+    return await asyncio.gather(*map(send, wanted))
 
 
 def _send(

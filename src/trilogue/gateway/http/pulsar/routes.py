@@ -176,6 +176,7 @@ async def _answer(
         body,
         operation=route.operation,
         access=http_request.scope["access"],  # of login.py
+        authority=authority,
     )
     resource = Resource(route.resource, str(_resource_name(request, route.resource)))
     is_coordinator = route.finds_coordinators and is_coordinator_topic(
@@ -192,7 +193,7 @@ async def _answer(
         if inspect.isawaitable(answer):
             answer = await answer
     except NotOwner:
-        answer = await answer_for_partitions(request, route, authority)
+        answer = await answer_for_partitions(request, route)
         if answer is None:
             raise
     reply = encode_reply(answer)
