@@ -30,6 +30,7 @@ from trilogue.log.journal.replay import FrameReplay, OnEntry, OnFact, OnForeign
 from trilogue.log.objects.cache import ObjectCache
 from trilogue.log.partition_log import PartitionLog
 from trilogue.log.ports import Background, Committer, Scheduler
+from trilogue.log.pressure import LogPressure
 from trilogue.log.segments.catalog import Catalog
 from trilogue.log.segments.manifest import Manifest, PartitionRange
 from trilogue.log.segments.segment_info import FlushResult, SegmentInfo, Swap
@@ -102,14 +103,16 @@ class Log:
         self._budget = Budget(UNLIMITED, self._released)
         self._partitions: dict[int, PartitionLog] = {}
         self._catalog = Catalog()
-        self._sealed_entries = 0
         self._letting_go = 0  # flushes whose tail parts are not all dropped yet
         self._relief: list[Callable[[], None]] = []
         self._relief_due = False
-        self._is_stuck = False
-        self._queued_max = limits.queued_windows
-        self._bytes_high = limits.watermark * limits.tail_bytes
-        self._entries_high = limits.watermark * limits.tail_entries
+        self.pressure = LogPressure(
+            journal,
+            self._budget,
+            queued_max=limits.queued_windows,
+            bytes_high=limits.watermark * limits.tail_bytes,
+            entries_high=limits.watermark * limits.tail_entries,
+        )
         journal.on_sealed = self._file_sealed
         journal.on_failed = self._journal_failed
         journal.on_durable = self._released
@@ -192,7 +195,7 @@ class Log:
         replay.run(self._partitions, manifest.partitions)
         self.recovered = recovered
         self.sealed.extend(recovered.sealed)
-        self._sealed_entries = sum(file.entry_count for file in recovered.sealed)
+        self.pressure.sealed_entries = sum(file.entry_count for file in recovered.sealed)
         self._files.continue_after(recovered.last_number, recovered.newest_number)
         for path, header in recovered.prepared:
             if header.number > recovered.last_number:
@@ -297,10 +300,10 @@ class Log:
         self._letting_go += 1
         self._let_go(iter(result.ends.items()))
         self.flushed_through = max(self.flushed_through, result.last_sequence)
-        self._is_stuck = False
+        self.pressure.is_stuck = False
         while self.sealed and self.sealed[0].last_sequence <= result.last_sequence:
             file = self.sealed.popleft()
-            self._sealed_entries -= file.entry_count
+            self.pressure.sealed_entries -= file.entry_count
             self._files.recycle(file.path)
         self._released()
 
@@ -331,7 +334,7 @@ class Log:
 
         Without it callers would be paused until a flush, which may never come.
         """
-        self._is_stuck = True
+        self.pressure.is_stuck = True
         self._released()
 
     def apply_retention(self, start_offsets: Mapping[int, int]) -> list[int]:
@@ -400,7 +403,7 @@ class Log:
 
     def _file_sealed(self, file: SealedFile) -> None:
         self.sealed.append(file)
-        self._sealed_entries += file.entry_count
+        self.pressure.sealed_entries += file.entry_count
         self.on_sealed(file)
 
     # -- pressure --------------------------------------------------------------------------
@@ -423,29 +426,19 @@ class Log:
     @property
     def tail_entries(self) -> int:
         """Number of durable entries that are not yet in a segment."""
-        return self._sealed_entries + self.journal.unsealed_entries
+        return self.pressure.sealed_entries + self.journal.unsealed_entries
 
     @property
     def under_pressure(self) -> bool:
         """Whether producers should be paused until `on_relief` calls."""
-        journal = self.journal  # read once per produce request: few further calls
-        if journal.queued >= self._queued_max:
-            return True
-        return not self._is_stuck and (
-            self._budget.used >= self._bytes_high
-            or self._sealed_entries + journal.unsealed_entries >= self._entries_high
-        )
-
-    @property
-    def _is_tail_full(self) -> bool:
-        return self._budget.used >= self._bytes_high or self.tail_entries >= self._entries_high
+        return self.pressure.is_high()
 
     @property
     def _must_seal(self) -> bool:
         """Whether only sealing and flushing the current file can free memory."""
         if self.sealed or self._letting_go:
             return False
-        return self._is_tail_full and self.journal.unsealed_since_ms is not None
+        return self.pressure.is_tail_full() and self.journal.unsealed_since_ms is not None
 
     def on_relief(self, callback: Callable[[], None]) -> None:
         """Call `callback` once, on the loop, as soon as there is no pressure."""

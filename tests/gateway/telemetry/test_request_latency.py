@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
+from tests.pure import load_pure
 from trilogue.gateway.telemetry.request_latency import (
     EXACT,
     SAMPLED,
@@ -11,13 +14,16 @@ from trilogue.gateway.telemetry.request_latency import (
     RequestLatencies,
 )
 
+PURE = load_pure("trilogue.gateway.telemetry.request_latency")
+
 
 def make_clock(*times_s: float) -> Callable[[], float]:
     return iter(times_s).__next__
 
 
-def test_values_count_at_or_below_each_bound():
-    histogram = LatencyHistogram((1.0, 2.0))
+@pytest.mark.parametrize("kind", [LatencyHistogram, PURE.LatencyHistogram])
+def test_values_count_at_or_below_each_bound(kind: type[LatencyHistogram]):
+    histogram = kind((1.0, 2.0))
     for value in (0.5, 1.0, 1.5, 9.0):
         histogram.observe(value)
 

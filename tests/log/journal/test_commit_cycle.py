@@ -7,17 +7,26 @@ import pytest
 from tests.log.journal.test_journal import frames
 from tests.log.rig import Rig
 from tests.pure import load_pure
+from trilogue.log import log, pressure
 from trilogue.log.journal import commit_cycle, journal
 from trilogue.log.journal.commit import InlineCommitter
 from trilogue.log.journal.frame import CLEAN
 
-KINDS = {"installed": commit_cycle, "uncompiled": load_pure("trilogue.log.journal.commit_cycle")}
+KINDS = {
+    "installed": (commit_cycle, pressure),
+    "uncompiled": (
+        load_pure("trilogue.log.journal.commit_cycle"),
+        load_pure("trilogue.log.pressure"),  # the compiled one takes no other cycle
+    ),
+}
 DEFERRED = 2
 
 
 @pytest.fixture(params=KINDS.values(), ids=KINDS.keys())
 def rig(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Rig:
-    monkeypatch.setattr(journal, "CommitCycle", request.param.CommitCycle)
+    cycles, pressures = request.param
+    monkeypatch.setattr(journal, "CommitCycle", cycles.CommitCycle)
+    monkeypatch.setattr(log, "LogPressure", pressures.LogPressure)
     rig = Rig()
     rig.open().partition(DEFERRED).acks_from_memory = True
     return rig

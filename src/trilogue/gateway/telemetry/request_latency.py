@@ -1,3 +1,4 @@
+# cython: annotation_typing=False, wraparound=True
 """How long requests take, from the handler's start to the reply, as histograms by name.
 
     timer = latencies.start(key)      before the handler; None: this request is not measured
@@ -7,6 +8,9 @@
 The first `EXACT` requests of a name are all measured, of later ones one in `SAMPLED`, which then
 counts for all of them. So a rare request is seen, and a frequent one costs an addition and a
 comparison. Waits that a client requested (a fetch's `max_wait_ms`) are in its latency, as in Kafka.
+
+Compiled (request_latency.pxd adds the types), since each commit is observed; uncompiled it is plain
+Python.
 """
 
 from __future__ import annotations
@@ -37,7 +41,8 @@ class LatencyHistogram:
 
     def observe(self, value: float, weight: int = 1) -> None:
         """Count one value, or so many that are like it."""
-        self.counts[bisect_left(self.bounds, value)] += weight
+        at = bisect_left(self.bounds, value)
+        self.counts[at] += weight
         self.total += value * weight
 
     def cumulative(self) -> list[tuple[str, float]]:

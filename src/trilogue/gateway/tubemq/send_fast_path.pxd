@@ -4,6 +4,7 @@ from libc.stdint cimport int64_t
 
 from trilogue.broker.topics.plain_batch_appender cimport PlainBatchAppender
 from trilogue.entry.tubemq.tubemq_entry cimport build_entry, message_id
+from trilogue.log.pressure cimport LogPressure
 from trilogue.wire.tubemq.plain_send cimport PlainSend
 from trilogue.wire.tubemq.rpc_codec cimport encode_send_response
 
@@ -17,6 +18,7 @@ cdef class SendFastPath:
     cdef object _connection
     cdef object _gateway
     cdef int64_t _generation
+    cdef LogPressure _pressure
     cdef object _process_frame
     cdef object _requests
     cdef int64_t _rules

@@ -20,6 +20,7 @@ import cython
 from trilogue.broker.errors import BrokerError
 from trilogue.entry.entry import EntryError
 from trilogue.gateway.tubemq.errors import EXPECTED
+from trilogue.log.pressure import LogPressure
 from trilogue.wire.tubemq.errors import UndecodableRequest
 from trilogue.wire.tubemq.plain_send import PlainSend
 from trilogue.wire.tubemq.rpc_codec import parse_request, parse_send
@@ -59,6 +60,7 @@ class SendFastPath:
         "_connection",
         "_gateway",
         "_generation",
+        "_pressure",
         "_process_frame",
         "_requests",
         "_rules",
@@ -77,6 +79,7 @@ class SendFastPath:
         self._connection = connection
         self._gateway = connection.gateway
         self._cluster = connection.gateway.broker.cluster
+        self._pressure: LogPressure = connection.gateway.log.pressure
         self._process_frame = process_frame
         self._requests = requests
         self._services = services
@@ -164,7 +167,7 @@ class SendFastPath:
             return None
         if gateway.guards_sends or not gateway.authorizer.allows_all or gateway.quotas.active:
             return None
-        if not connection.receipts and gateway.log.under_pressure:  # checked once per iteration
+        if not connection.receipts and self._pressure.is_high():  # checked once per iteration
             return None
         return self._targets.get(sent.names)
 

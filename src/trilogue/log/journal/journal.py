@@ -80,7 +80,7 @@ class Journal:
         self.buffer = AppendBuffer(self, Window(self.limits.window_bytes))
         self.add_entry = self.buffer.add_entry
         self.on_commit = self.buffer.on_commit
-        self._cycle = CommitCycle(
+        self.cycle = CommitCycle(
             self,
             self.buffer,
             committer,
@@ -93,7 +93,7 @@ class Journal:
             node_epoch=node_epoch,
             last_sequence=last_sequence,
         )
-        self.schedule_commit = self._cycle.schedule_commit
+        self.schedule_commit = self.cycle.schedule_commit
         self._queue: deque[Window] = deque()
         self.queued = 0  # full windows that wait for the disk: more is appended than is written
         self._timed = False  # whether deferred entries wait for the interval
@@ -104,7 +104,7 @@ class Journal:
     def start(self) -> None:
         """Open the first file to write and start to commit. Raises `OSError`."""
         self.check_space()
-        cycle = self._cycle
+        cycle = self.cycle
         cycle.file = self._files.take_file(self.limits.first_file_bytes, prepare_next=False)
         self._committer.start(cycle.finish)
 
@@ -139,7 +139,7 @@ class Journal:
                 self.schedule_commit(False)
         elif self._queue:
             self._queue[-1].callbacks.append(callback)
-        elif (busy := self._cycle.busy) is not None:
+        elif (busy := self.cycle.busy) is not None:
             busy.callbacks.append(callback)
         else:
             self._scheduler.call_soon(lambda: callback(None))
@@ -173,17 +173,17 @@ class Journal:
     @property
     def last_sequence(self) -> int:
         """The sequence of the newest frame that was sent to the disk, durable or not."""
-        return self._cycle.last_sequence
+        return self.cycle.last_sequence
 
     @property
     def durable_through(self) -> int:
         """The sequence of the newest frame that is durable."""
-        return self._cycle.durable_through
+        return self.cycle.durable_through
 
     @property
     def counts(self) -> JournalCounts:
         """What was written since the start."""
-        cycle = self._cycle
+        cycle = self.cycle
         return JournalCounts(
             commits=cycle.commits,
             entries=cycle.entries,
@@ -196,18 +196,18 @@ class Journal:
     @property
     def is_idle(self) -> bool:
         """Whether nothing waits for the disk."""
-        return self._cycle.busy is None and not self._queue and self.buffer.window.is_empty
+        return self.cycle.busy is None and not self._queue and self.buffer.window.is_empty
 
     @property
     def unsealed_entries(self) -> int:
         """The number of entries in the current file."""
-        file: JournalFile | None = self._cycle.file
+        file: JournalFile | None = self.cycle.file
         return 0 if file is None else file.entry_count
 
     @property
     def unsealed_since_ms(self) -> int | None:
         """Append time of the first frame in the current file; None while it is empty."""
-        file: JournalFile | None = self._cycle.file
+        file: JournalFile | None = self.cycle.file
         return None if file is None or file.is_empty else file.first_append_ms
 
     # -- committing ------------------------------------------------------------------------
@@ -230,7 +230,7 @@ class Journal:
             raise FrameTooLarge(f"{size} bytes exceed {size_max}, the limit of a frame")
         window = self.buffer.window
         if window.is_empty:
-            self._cycle.idle.append(window)
+            self.cycle.idle.append(window)
         else:
             window.close()
             window.compute_checksum()
@@ -239,8 +239,8 @@ class Journal:
         if FRAME_HEADER + size > self.limits.window_bytes:
             self.buffer.window = Window(FRAME_HEADER + size)
         else:
-            self.buffer.window = self._cycle.take_fresh()
-        self._cycle.kick()
+            self.buffer.window = self.cycle.take_fresh()
+        self.cycle.kick()
         if self._failure is not None:
             self.refuse()
         return self.buffer.window
@@ -265,7 +265,7 @@ class Journal:
 
     def open_file(self) -> JournalFile:
         """Return the file for the next frame: the first of this process, or the first of a file."""
-        file: JournalFile | None = self._cycle.file
+        file: JournalFile | None = self.cycle.file
         if file is None:
             self.spares_late += not self._files.is_ready
             return self._files.take_file()
@@ -279,8 +279,8 @@ class Journal:
 
         It continues without a next file if a full disk has no room for one: reads still work.
         """
-        file: JournalFile | None = self._cycle.file
-        is_busy = self._cycle.busy is not None
+        file: JournalFile | None = self.cycle.file
+        is_busy = self.cycle.busy is not None
         if file is None or (file.is_empty and not is_busy):
             return
         if now_ms is not None:
@@ -290,9 +290,9 @@ class Journal:
         if not self._files.is_ready and self._free_bytes() < self.limits.window_bytes:
             return
         if is_busy:
-            self._cycle.is_seal_wanted = True
+            self.cycle.is_seal_wanted = True
         else:
-            self._cycle.file = None
+            self.cycle.file = None
             self.seal_file(file)
 
     def has_file_ready(self) -> bool:
@@ -306,7 +306,7 @@ class Journal:
 
     def check_space(self) -> None:
         """Look how much of the disk is free: appends are refused while it is full."""
-        self._cycle.unchecked_bytes = 0
+        self.cycle.unchecked_bytes = 0
         self._checked_at = self._monotonic()
         free_bytes = self._free_bytes()
         was_full = self._disk_full is not None
@@ -329,7 +329,7 @@ class Journal:
         failure = StorageFailed(f"the journal could not be written: {reason}")
         log.critical("journal.failed", extra={"errno": error, "reason": reason})
         self.buffer.refusal = self._failure = failure
-        cycle = self._cycle
+        cycle = self.cycle
         busy = [] if cycle.busy is None else [cycle.busy]
         windows = (*busy, *self._queue, self.buffer.window)
         callbacks = [callback for window in windows for callback in window.callbacks]
@@ -345,7 +345,7 @@ class Journal:
 
     def close(self) -> None:
         """Write what was added, and a last frame that marks all of it as durable; then close."""
-        cycle = self._cycle
+        cycle = self.cycle
         if cycle.is_closing:
             return
         cycle.is_closing = cycle.is_stopped = True
@@ -368,7 +368,7 @@ class Journal:
         """Commit a window synchronously; for `close`."""
         if window is None or self._failure is not None:
             return False
-        cycle = self._cycle
+        cycle = self.cycle
         cycle.busy = window
         try:
             frame = cycle.prepare(window, flags)

@@ -5,6 +5,7 @@ from libc.stdint cimport int64_t, uint8_t
 from trilogue.entry.memory cimport copy_view, store32, store64, writable_bytes_of
 
 
+cdef Py_ssize_t _BLOCK
 cdef Py_ssize_t _PREFIX_SIZE
 cdef Py_ssize_t _WORTH_COMBINING
 cdef Py_ssize_t _MAX_FRAME

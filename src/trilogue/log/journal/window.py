@@ -34,6 +34,7 @@ CommitCallback: TypeAlias = "Callable[[StorageFailed | None], None]"
 
 _PREFIX_SIZE = PREFIX.size
 _WORTH_COMBINING = WORTH_COMBINING
+_BLOCK = BLOCK
 _ZEROS = memoryview(bytes(BLOCK))
 _MAX_FRAME = journal_frame.MAX_FRAME
 _FRAME_MAGIC = journal_frame.FRAME_MAGIC
@@ -177,7 +178,7 @@ class Window:
         self._write_header(
             end, seed, flags, sequence, durable_through, node_id, node_epoch, facts_at
         )
-        size = padded(end)
+        size = (end + _BLOCK - 1) & -_BLOCK  # `padded`, without its call
         view[end:size] = _ZEROS[: size - end]
         return view[:size]
 

@@ -4,6 +4,7 @@ from libc.stdint cimport int32_t, uint8_t, uint32_t
 
 from trilogue.gateway.kafka.produce.durable_replies cimport DurableReplies
 from trilogue.gateway.kafka.produce.request_template cimport RequestTemplate
+from trilogue.log.pressure cimport LogPressure
 from trilogue.wire.memory cimport bytes_at, bytes_of, signed32, uint32_at
 
 
@@ -20,6 +21,8 @@ cdef class ProduceFastPath:
     cdef object _find_template
     cdef object _gateway
     cdef object _handler
+    cdef LogPressure _pressure
+    cdef object _quotas
     cdef DurableReplies _replies
 
     @cython.locals(size=Py_ssize_t, number=uint32_t)

@@ -24,6 +24,7 @@ from trilogue.gateway.kafka.produce.request_template import (
 )
 from trilogue.gateway.stream import Close
 from trilogue.gateway.telemetry.request_latency import EXACT, SAMPLED
+from trilogue.log.pressure import LogPressure
 
 if not cython.compiled:  # fast_path.pxd imports the compiled version
     from trilogue.wire.memory import bytes_at, bytes_of, signed32, uint32_at
@@ -80,6 +81,8 @@ class ProduceFastPath:
         "_find_template",
         "_gateway",
         "_handler",
+        "_pressure",
+        "_quotas",
         "_replies",
         "metering",
         "prefixes",
@@ -97,6 +100,8 @@ class ProduceFastPath:
         self.metering: Metering | None = None
         self._handler = handler
         self._gateway = gateway
+        self._pressure: LogPressure = gateway.log.pressure
+        self._quotas = gateway.quotas
         self._replies = replies
         self._find_api = find_api
         self._find_template = templates.find_template
@@ -110,13 +115,12 @@ class ProduceFastPath:
         api = self._find_api(number)
         if api is None:
             return self._handler.handle_first(frame)
-        gateway = self._gateway
-        if gateway.quotas.active:
+        if self._quotas.active:
             if self.metering is None:
                 self.metering = self._handler.start_metering()
             self.metering.begin()
         if number >> 16 == PRODUCE:
-            if gateway.log.under_pressure:
+            if self._pressure.is_high():
                 self._handler.wait_for_relief()
                 return False
             if self._append_by_template(api, frame):
