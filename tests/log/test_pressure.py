@@ -21,7 +21,7 @@ def rig(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Rig:
     return rig
 
 
-def test_nobody_waits_for_an_empty_log(rig: Rig) -> None:
+def test_an_empty_log_has_no_pressure(rig: Rig) -> None:
     assert not rig.log.pressure.is_high()
     assert not rig.log.pressure.is_tail_full()
 
