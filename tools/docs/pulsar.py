@@ -13,7 +13,6 @@ from trilogue.broker.producers.deduplication import DeduplicationLimits
 from trilogue.broker.schemas import compatibility as schema_check
 from trilogue.broker.schemas import topic_schemas as schemas
 from trilogue.entry.pulsar.pulsar_batch import MESSAGE_COUNT_LIMIT
-from trilogue.gateway.pulsar.acks import IDS_MAX
 from trilogue.gateway.pulsar.commands import TABLE
 from trilogue.gateway.pulsar.connection import SINCE, CommandRow
 from trilogue.gateway.pulsar.errors import CODES
@@ -127,8 +126,7 @@ def _bounds() -> Iterator[Bound]:
     yield Bound("a pattern of topics that is evaluated here",
                 f"{topic_patterns.LENGTH_MAX} characters", "its client evaluates it")  # fmt: skip
     yield Bound("messages in one batch", count(MESSAGE_COUNT_LIMIT), "`MetadataError`")
-    yield Bound("ids in one ACK; with words of ack sets",
-                f"{count(IDS_MAX)}; {count(MAX_ACK_PARTS)}", cut)  # fmt: skip
+    yield Bound("ids and words of ack sets in one ACK", count(MAX_ACK_PARTS), cut)
     yield Bound("properties of one message, where it is converted", count(MAX_PROPERTIES),
                 "readers of another protocol skip it")  # fmt: skip
     yield Bound("a definition of a schema", f"{size(schema_check.SIZE_MAX)}, "
