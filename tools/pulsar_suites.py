@@ -7,11 +7,13 @@
 
 Suites: `python` (apache/pulsar-client-python, needs fastavro and testcontainers beside
 pulsar-client), `go` (apache/pulsar-client-go; with `--package` its administration, oauth2 …),
-`rust` (streamnative/pulsar-rs, needs protoc). They want their server on ports 6650, 6651, 8080 and
-8443 of localhost: the run makes itself a network of its own (`unshare --net`, as root), so that
-nothing else is in the way. The server has the users, certificates and permissions that the scripts
-of the Go suite give theirs (`--plain`: none of them, and what needs security is left out). Nothing
-of the suites is changed.
+`rust` (streamnative/pulsar-rs, needs protoc), `node` (apache/pulsar-client-node, after
+`npm install --ignore-scripts` and `npx node-pre-gyp rebuild --build-from-source` with a libpulsar
+that is built; LD_LIBRARY_PATH finds it). They want their server on ports 6650, 6651, 8080 and 8443
+of localhost: the run makes itself a network of its own (`unshare --net`, as root), so that nothing
+else is in the way. The server has the users, certificates and permissions that the scripts
+of the Go suite give theirs (`--plain`: none of them, and what needs security is left out); that of
+Node's suite has TLS and no logins. Nothing of the suites is changed.
 """
 
 from __future__ import annotations
@@ -35,6 +37,8 @@ from pathlib import Path
 import jwt
 from tests.server import start_server
 
+from tools.kafka_suites.javascript import run_jest
+from tools.kafka_suites.programs import Run
 from tools.servers.pulsar import RealPulsar
 from tools.suites import FAILED, PASSED, SKIPPED, Results, enter_own_network, note, report, run
 
@@ -55,6 +59,36 @@ NAMESPACES = {  # and who may produce and consume there
 }  # fmt: skip
 HOST = "127.0.0.1"
 READY = "http://localhost:8080/admin/v2/brokers/ready"
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """The one of Node's suite, which its server has and its clients may show."""
+
+    folder: Path
+
+    def of_trilogue(self, folder: Path) -> dict[str, object]:
+        """The settings of a Trilogue with TLS and without logins."""
+        return {
+            "tls.certificate": self.folder / "server.crt",
+            "tls.key": private_copy(self.folder / "server.key", folder),
+            "tls.client-ca": self.folder / "server.crt",
+            "tls.client-certificates": "optional",
+        }
+
+    def of_pulsar(self, _: Path) -> dict[str, object]:
+        """The same for a real Pulsar, as in `tests/conf/standalone.conf`."""
+        addresses = {"localhost6650": "pulsar://localhost:6650"}
+        for port in (6651, 8443):
+            addresses[f"localhost{port}"] = f"pulsar+ssl://localhost:{port}"
+        return {
+            "brokerServicePortTls": 6651,
+            "webServicePortTls": 8443,
+            "tlsCertificateFilePath": self.folder / "server.crt",
+            "tlsKeyFilePath": self.folder / "server.key",
+            "tlsTrustCertsFilePath": self.folder / "server.crt",
+            "advertisedListeners": ",".join(f"{name}:{url}" for name, url in addresses.items()),
+        }
 
 
 @dataclass(frozen=True)
@@ -145,7 +179,7 @@ def identities(suite: str, folder: Path) -> Identities:
 
 
 @contextmanager
-def server(name: str, known: Identities | None) -> Iterator[str]:
+def server(name: str, known: Identities | Certificate | None) -> Iterator[str]:
     """One on the ports that the suites want, with the tenants that their scripts make."""
     with tempfile.TemporaryDirectory() as text:
         folder = Path(text)
@@ -173,7 +207,7 @@ def server(name: str, known: Identities | None) -> Iterator[str]:
             ours = start_server(folder / "data", listen=listen, settings=settings)
             stop = ours.kill9
         try:
-            make_tenants(known)
+            make_tenants(known if isinstance(known, Identities) else None)
             yield name
         finally:
             if name != "pulsar":
@@ -299,13 +333,21 @@ def python(folder: Path, chosen: argparse.Namespace) -> Results:
     return results
 
 
+def node(folder: Path, chosen: argparse.Namespace) -> Results:
+    job = Run(
+        folder.absolute(), chosen.only, chosen.seconds, "", "", Path(), secured=True, share=True
+    )
+    run_jest(job, (folder.absolute() / "tests").glob("*.test.js"), {})
+    return job.results
+
+
 def noted(results: Results, test: str, result: str, began: float, output: str) -> None:
     note(results, test, result, time.monotonic() - began, output, telling=TELLING)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="suites of Pulsar's own clients")
-    parser.add_argument("suite", choices=["go", "python", "rust", "report"])
+    parser.add_argument("suite", choices=["go", "python", "rust", "node", "report"])
     parser.add_argument("folder", type=Path, nargs="?")
     parser.add_argument("--server", choices=["trilogue", "pulsar"], default="trilogue")
     parser.add_argument("--plain", action="store_true", help="a server without security")
@@ -321,9 +363,13 @@ def main() -> None:
         report(ours, real, "Pulsar", left_out if chosen.plain else lambda _: "")
         return
     enter_own_network("tools.pulsar_suites")
-    known = None if chosen.plain else identities(chosen.suite, chosen.folder)
+    known: Identities | Certificate | None = None
+    if chosen.suite == "node":
+        known = Certificate(chosen.folder.absolute() / "tests/certificate")
+    elif not chosen.plain:
+        known = identities(chosen.suite, chosen.folder)
     with server(chosen.server, known):
-        suite = {"go": go, "rust": rust, "python": python}[chosen.suite]
+        suite = {"go": go, "rust": rust, "python": python, "node": node}[chosen.suite]
         results = suite(chosen.folder, chosen)
     if chosen.out:
         chosen.out.write_text(json.dumps(results, indent=1) + "\n")

@@ -8,17 +8,17 @@
 Suites: `aiokafka` (aio-libs), `kafka-python` (dpkp), `confluent` (confluent-kafka-python of
 confluentinc), `franz-go` (twmb, needs Go), `kafkajs` (tulios, after `npm install`),
 `confluent-javascript` (confluent-kafka-javascript, after `npm install` or `node-gyp rebuild` with
-`BUILD_LIBRDKAFKA=0` and a librdkafka that is built; LD_LIBRARY_PATH finds it), `librdkafka`
-(confluentinc; first `./configure && make libs && make -C tests test-runner`), `sarama` (IBM, Go;
-beside it `toxiproxy-server`, which is github.com/Shopify/toxiproxy/v2/cmd/server), `kafka-go`
-(segmentio, Go), `confluent-go` (confluent-kafka-go of confluentinc, Go), `rskafka` (influxdata,
-after `cargo fetch`). What Go and Rust want is a copy of the module or the crate, which has its
-tests. `--python` is an interpreter with what a suite in Python wants: pytest, pytest-timeout,
-pytest-asyncio, pytest-mock, docker, the client itself. They want their server on port 9092: the run
-makes itself a network of its own (`unshare --net`, as root). What needs share groups is left out
-without `--share` (`franz-go`, `confluent`), security without `--secured` (`aiokafka`, `kafkajs`,
-`confluent-go`), the schema registry without `--registry` (`confluent`); nothing of the suites is
-changed.
+`BUILD_LIBRDKAFKA=0` and a librdkafka that is built; LD_LIBRARY_PATH finds it), `node-rdkafka`
+(Blizzard, in the same way), `librdkafka` (confluentinc; first `./configure && make libs && make -C
+tests test-runner`), `sarama` (IBM, Go; beside it `toxiproxy-server`, which is
+github.com/Shopify/toxiproxy/v2/cmd/server), `kafka-go` (segmentio, Go), `confluent-go`
+(confluent-kafka-go of confluentinc, Go), `rskafka` (influxdata, after `cargo fetch`). What Go and
+Rust want is a copy of the module or the crate, which has its tests. `--python` is an interpreter
+with what a suite in Python wants: pytest, pytest-timeout, pytest-asyncio, pytest-mock, docker, the
+client itself. They want their server on port 9092: the run makes itself a network of its own
+(`unshare --net`, as root). What needs share groups is left out without `--share` (`franz-go`,
+`confluent`), security without `--secured` (`aiokafka`, `kafkajs`, `confluent-go`), the schema
+registry without `--registry` (`confluent`); nothing of the suites is changed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tests.server import start_server
 
 from tools.kafka_suites.clusters import cluster_of
 from tools.kafka_suites.golang import confluent_go, franz_go, kafka_go, sarama
-from tools.kafka_suites.javascript import confluent_javascript, kafkajs
+from tools.kafka_suites.javascript import confluent_javascript, kafkajs, node_rdkafka
 from tools.kafka_suites.programs import (
     ADDRESS,
     Run,
@@ -63,6 +63,7 @@ SUITES: dict[str, Callable[[Run], None]] = {
     "librdkafka": librdkafka,
     "kafkajs": kafkajs,
     "confluent-javascript": confluent_javascript,
+    "node-rdkafka": node_rdkafka,
     "sarama": sarama,
     "kafka-go": kafka_go,
     "confluent-go": confluent_go,

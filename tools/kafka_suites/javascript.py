@@ -34,6 +34,10 @@ def confluent_javascript(job: Run) -> None:
     run_mocha(job, (job.folder / "e2e").glob("*.spec.js"), more)
 
 
+def node_rdkafka(job: Run) -> None:
+    run_mocha(job, (job.folder / "e2e").glob("*.spec.js"), {"KAFKA_HOST": ADDRESS})
+
+
 def run_jest(
     job: Run, files: Iterable[Path], more: Mapping[str, str], choice: Sequence[str] = ()
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trilogue.broker.errors import InvalidSetting
-from trilogue.broker.settings.broker_table import BROKER, GROUPS, REPLICATION_THROTTLES
+from trilogue.broker.settings.broker_table import BROKER, GROUPS, POOLS, REPLICATION_THROTTLES
 from trilogue.broker.settings.setting import Effect
 from trilogue.broker.settings.topic_table import TABLE as TOPICS
 from trilogue.broker.settings.values import Kind
@@ -53,7 +53,8 @@ def test_settable_broker_configs_are_topic_defaults_and_few_others():
 
     of_topics = {row.broker_keys[0] for row in TOPICS.values() if row.broker_keys}
     of_node = {"max.connections", "max.connections.per.ip", "log.cleaner.backoff.ms"}
-    no_op = {"sasl.kerberos.min.time.before.relogin", *REPLICATION_THROTTLES}
+    pools = {key for key, *_ in POOLS}
+    no_op = {"sasl.kerberos.min.time.before.relogin", *REPLICATION_THROTTLES, *pools}
     assert settable - of_topics == of_node | no_op
     assert of_topics - settable == {"min.insync.replicas", "log.message.format.version"}
 

@@ -243,6 +243,27 @@ class Tool:
 
 @pytest.mark.java
 @pytest.mark.parametrize("java", JAVA, ids=[java.name for java in JAVA])
+def test_kafka_configs_resizes_pools(own_broker: Broker, java: Java):
+    """A broker without such pools takes, shows and forgets their sizes."""
+    tool = Tool(java, own_broker.address)
+    one = f"--entity-name={BROKER}"
+    pools = {"num.io.threads": 10, "num.network.threads": 4, "background.threads": 12}
+    pools |= {"log.cleaner.threads": 2, "num.recovery.threads.per.data.dir": 2}
+    pools |= {"num.replica.fetchers": 2, "log.cleaner.io.buffer.size": 600_000}
+    added = ",".join(f"{key}={value}" for key, value in pools.items())
+
+    tool.configs("brokers", one, "--alter", f"--add-config={added}")
+    shown = tool.configs("brokers", one, "--describe")
+    with pytest.raises(AssertionError):
+        tool.configs("brokers", one, "--alter", "--add-config=num.io.threads=0")
+    tool.configs("brokers", one, "--alter", f"--delete-config={','.join(pools)}")
+
+    assert [key for key in pools if f"DYNAMIC_BROKER_CONFIG:{key}={pools[key]}" not in shown] == []
+    assert "num.io.threads" not in tool.configs("brokers", one, "--describe")
+
+
+@pytest.mark.java
+@pytest.mark.parametrize("java", JAVA, ids=[java.name for java in JAVA])
 def test_kafka_configs_alters_and_describes_broker_configs(
     own_broker: Broker, topic: str, java: Java
 ):

@@ -34,6 +34,19 @@ REPLICATION_THROTTLES = (
     "replica.alter.log.dirs.io.max.bytes.per.second",
 )
 
+_NO_POOLS = "One event loop serves all connections, and helpers of their own do slow work."
+_COMPACTION = "Compaction takes as much as `compaction.memory` and `merge.rate` allow."
+POOLS = (  # which administrators of Kafka resize while a broker runs; with the least value of each
+    ("num.io.threads", Kind.INT, "8", 1, _NO_POOLS),
+    ("num.network.threads", Kind.INT, "3", 1, _NO_POOLS),
+    ("background.threads", Kind.INT, "10", 1, _NO_POOLS),
+    ("num.recovery.threads.per.data.dir", Kind.INT, "1", 1, _NO_POOLS),
+    ("num.replica.fetchers", Kind.INT, "1", 1, "There are no followers that fetch."),
+    ("log.cleaner.threads", Kind.INT, "1", 1, _COMPACTION),
+    ("log.cleaner.io.buffer.size", Kind.INT, "524288", 1, _COMPACTION),
+    ("log.cleaner.io.buffer.load.factor", Kind.DOUBLE, "0.9", 0, _COMPACTION),
+)
+
 
 def _dynamic(
     key: str,
@@ -147,6 +160,10 @@ BROKER: dict[str, Setting] = {
         _dynamic(
             "sasl.kerberos.min.time.before.relogin", Kind.LONG, "60000",
             "There is no Kerberos: a client logs in when it likes.", effect=Effect.NO_OP,
+        ),
+        *(
+            _dynamic(key, kind, default, doc, effect=Effect.NO_OP, minimum=least)
+            for key, kind, default, least, doc in POOLS
         ),
         # kafka-reassign-partitions --throttle sets these, and --verify removes them
         *(

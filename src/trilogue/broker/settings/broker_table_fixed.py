@@ -93,7 +93,6 @@ int default.replication.factor 1
 long log.dir.failure.timeout.ms 30000
 int min.insync.replicas 1
 int num.replica.alter.log.dirs.threads
-int num.replica.fetchers 1
 int replica.fetch.backoff.ms 1000
 int replica.fetch.max.bytes 1048576
 int replica.fetch.min.bytes 1
@@ -254,18 +253,11 @@ short group.share.max.groups 10
     (
         "one event loop serves all connections, and helpers of their own do slow work",
         """
-int background.threads 10
 int delete.records.purgatory.purge.interval.requests 1
 int fetch.purgatory.purge.interval.requests 1000
 int group.coordinator.append.linger.ms 10
 int group.coordinator.threads 1
 boolean log.cleaner.enable true
-double log.cleaner.io.buffer.load.factor 0.9
-int log.cleaner.io.buffer.size 524288
-int log.cleaner.threads 1
-int num.io.threads 8
-int num.network.threads 3
-int num.recovery.threads.per.data.dir 1
 int producer.purgatory.purge.interval.requests 1000
 long queued.max.request.bytes -1
 int queued.max.requests 500
