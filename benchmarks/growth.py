@@ -118,7 +118,7 @@ def grow_partitions(room: Room, counts: list[int]) -> Measures:
             "CPU us a request": room.request_cpu_us("measured", 10),
         }
         room.server.kill9()
-        room.server.start()
+        room.server.start_loaded()
         yield {**found, "start in s": room.server.started_in}
 
 
@@ -262,7 +262,7 @@ def put(url: str) -> None:
 def room_on(root: Path, drivers: Drivers, seconds: float) -> Iterator[Room]:
     """Start a server for one curve."""
     server = Trilogue(root, doors=("pulsar",), settings=NO_LIMITS)
-    server.start()
+    server.start_loaded()
     try:
         yield Room(server, drivers, root, seconds)
     finally:

@@ -132,6 +132,10 @@ class Trilogue:
     def empty_tail(self) -> None:
         """Everything in segments, nothing in memory: an orderly end and a new start."""
         self.stop()
+        self.start_loaded()
+
+    def start_loaded(self) -> None:
+        """Start, and wait until what follows the start has begun: `settle` waits for its end."""
         self.start()
         time.sleep(LOADED_IN_S)
 
