@@ -79,7 +79,7 @@ class NodeClients:
         credentials: list[str] = scope[CREDENTIALS] if self.requires_login else []
         if self.requires_login and not credentials and access.principal.name != self._anonymous:
             raise HttpError(401, "a password or a token is needed here, besides the certificate")
-        return ClientIdentity(access.host, credentials[0] if credentials else "")
+        return ClientIdentity(access.host, _normalize(credentials[0]) if credentials else "")
 
     def make_pulsar(self, identity: ClientIdentity) -> PulsarClient:
         """Return a client of Pulsar's protocol; raises HttpError 503 where it is not served."""
@@ -146,6 +146,12 @@ class NodeClients:
             "sasl_username": user,
             "sasl_password": password.decode(),
         }
+
+
+def _normalize(authorization: str) -> str:
+    """Return an Authorization header in one spelling: clients are shared and counted by it."""
+    scheme, _, text = authorization.partition(" ")
+    return f"{scheme.lower()} {text.strip()}"
 
 
 def _pulsar_login(identity: ClientIdentity) -> dict[str, Any]:

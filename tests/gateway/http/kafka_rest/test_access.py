@@ -10,9 +10,12 @@ import pytest
 
 from tests.gateway.http.secret_node import PASSWORD, SecretNode, make_token, with_tokens
 from tests.security.bypass import ORDERS, SECRET
-from trilogue.broker.access.authorizer import Operation, ResourceKind
+from trilogue.broker.access.authorizer import Operation, Principal, ResourceKind
+from trilogue.broker.access.client_access import ClientAccess
 from trilogue.gateway.http.kafka_rest import consumers
 from trilogue.gateway.http.kafka_rest.routes import ROOT, all_routes
+from trilogue.gateway.http.node_clients import NodeClients
+from trilogue.gateway.http.request_limits import CREDENTIALS
 from trilogue.gateway.kafka.metadata.metadata import cluster_id_text
 
 JSON = "application/vnd.kafka.json.v2+json"
@@ -174,6 +177,19 @@ def test_a_user_leaves_others_room_for_consumers(world, monkeypatch):
             assert send(world, "DELETE", path, user).status_code == 204
     assert make("mallory", "again").status_code == 200
     assert send(world, "DELETE", "/consumers/crowd/instances/again").status_code == 204
+
+
+def test_spellings_of_one_login_are_one_client():
+    """There are 100 clients at a time: one user would have all by the case of its letters."""
+    clients = NodeClients(
+        {}, {}, requires_login=True, anonymous="", sasl_mechanisms=lambda: ("PLAIN",)
+    )
+    access = ClientAccess(host="192.0.2.7", principal=Principal("User", "mallory"))
+    made = {
+        clients.identify({"access": access, CREDENTIALS: [each]})
+        for each in ("Basic YTpi", "basic YTpi", "BASIC  YTpi ", "bAsIc YTpi")
+    }
+    assert len(made) == 1
 
 
 def test_a_refused_client_is_in_the_audit_log(world):
