@@ -88,7 +88,10 @@ def test_each_change_of_pulsars_administration_is_one_line(monkeypatch: pytest.M
     routes = [stub(each) for each in pulsar_routes.all_routes() if "{rest" not in each.path]
     monkeypatch.setattr(pulsar_routes, "all_routes", lambda: routes)
     gateway: Any = SimpleNamespace(
-        broker=SimpleNamespace(cluster=SimpleNamespace(find_topic=lambda _name: None)),
+        broker=SimpleNamespace(
+            cluster=SimpleNamespace(find_topic=lambda _name: None),
+            namespaces=SimpleNamespace(exists=lambda _name: False),
+        ),
         catch_up=None,
     )
     app = pulsar_routes.build_pulsar_app(gateway)
