@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from tests.client.scripted import FETCH, HANG_UP, METADATA, Part, ScriptedKafka
@@ -137,3 +140,30 @@ def test_the_next_fetch_is_requested_before_this_one_is_handed_over(kafka):
         one.topics[0].partitions[0].fetch_offset for key, one in kafka.requests if key == FETCH
     ]
     assert fetches == [4, 9, 18]
+
+
+WORKER = """
+import gc
+from trilogue.spark.processes import exempt_modules
+exempt_modules()
+found = gc.get_freeze_count()
+exempt_modules()
+print(found, gc.get_freeze_count() - found)
+"""
+
+
+@pytest.mark.parametrize("module", ["pyspark.daemon", "pyspark"])
+def test_only_workers_of_spark_exempt_their_modules_from_collections(tmp_path, module):
+    """They collect garbage after each task; the process of a user keeps its own ways."""
+    package = tmp_path / "pyspark"
+    package.mkdir()
+    for name in ("__init__", "__main__", "daemon"):
+        (package / f"{name}.py").write_text(WORKER if name != "__init__" else "")
+    done = subprocess.run(
+        [sys.executable, "-m", module], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+
+    found, more = map(int, done.stdout.split())
+
+    assert (found > 1_000) == (module == "pyspark.daemon")
+    assert more == 0

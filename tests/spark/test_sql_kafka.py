@@ -12,6 +12,7 @@ import confluent_kafka
 import fastavro
 import pulsar
 import pytest
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
@@ -26,6 +27,7 @@ from tests.spark.rooms import (
     numbered,
     produce,
     remove_topic,
+    run_available,
     run_to_table,
 )
 from tests.tools import require
@@ -280,12 +282,10 @@ def run_both(
 ) -> dict[str, list[dict[str, Any]]]:
     """Run a query of each connector over what is there; return all rows of their tables."""
     found = {}
+    where = {} if any("Timestamp" in name for name in options) else {"startingOffsets": "earliest"}
     for kind in FORMATS:
         made = spark.readStream.format(kind).option("kafka.bootstrap.servers", server.kafka)
-        for name, value in {"includeHeaders": "true", "startingOffsets": "earliest"}.items():
-            made = made.option(name, value)
-        for name, value in options.items():
-            made = made.option(name, value)
+        made = made.options(includeHeaders="true", **where, **options)
         run_to_table(made.load(), folder / kind)
         found[kind] = collect(spark.read.parquet(str(folder / kind / "table")).orderBy("offset"))
     return found
@@ -327,6 +327,102 @@ def test_streams_follow_topics_that_come_grow_and_come_again(spark, server, tmp_
     assert [row for row in found["trilogue"] if row not in again] == [
         row for row in found["kafka"] if row not in again
     ]
+
+
+LATE = 1 << 42
+LATEST = {"startingOffsetsByTimestampStrategy": "latest"}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"startingOffsetsByTimestamp": {"0": BEGAN_MS + 9, "1": BEGAN_MS, "2": BEGAN_MS + 40}},
+        {"startingOffsetsByTimestamp": {"0": BEGAN_MS, "1": LATE, "2": LATE}, **LATEST},
+        {"startingTimestamp": LATE, **LATEST},
+        {"maxOffsetsPerTrigger": 100, "minOffsetsPerTrigger": 10, "maxTriggerDelay": "1s"},
+        {"minPartitions": 7, "maxRecordsPerPartition": 40},
+    ],
+    ids="-".join,
+)
+def test_streams_begin_and_divide_alike(spark, server, topics, tmp_path, options):
+    topic = topics["codecs"]
+    given = {
+        name: json.dumps({topic: value}) if isinstance(value, dict) else value
+        for name, value in options.items()
+    }
+
+    found = run_both(spark, server, tmp_path, subscribe=topic, **given)
+
+    assert found["trilogue"] == found["kafka"]
+    assert (not found["kafka"]) == (options.get("startingTimestamp") == LATE)
+    assert len(found["kafka"]) <= 63 * len(CODECS)
+
+
+def test_available_now_reads_what_is_less_than_the_least_as_well(spark, server, topics, tmp_path):
+    """Theirs leaves it: a query with availableNow does not come to the end of what is there."""
+    options = {"maxOffsetsPerTrigger": 100, "minOffsetsPerTrigger": 30, "maxTriggerDelay": "1h"}
+
+    found = run_both(spark, server, tmp_path, subscribe=topics["codecs"], **options)
+
+    assert len(found["trilogue"]) == 63 * len(CODECS)
+    assert all(row in found["trilogue"] for row in found["kafka"])
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_time_after_all_messages_is_refused(spark, server, topics, kind):
+    frame = read(spark, server, kind, subscribe=topics["codecs"], startingTimestamp=LATE)
+
+    with pytest.raises(Exception, match=r"(?i)no (offset|record)"):
+        frame.collect()
+
+
+def test_streams_whose_next_messages_were_deleted_go_on_or_fail(spark, server, tmp_path):
+    topic = make_topic(server, 2)
+    rows = [{**row, "partition": number % 2} for number, row in enumerate(numbered(200))]
+    produce(server, topic, rows[:80])
+    options = {"subscribe": topic}
+    assert all(len(each) == 80 for each in run_both(spark, server, tmp_path, **options).values())
+    produce(server, topic, rows[80:])
+    admin = AdminClient({"bootstrap.servers": server.kafka})
+    until = [TopicPartition(topic, 0, 70), TopicPartition(topic, 1, 20)]
+    for deleted in admin.delete_records(until).values():
+        deleted.result(90)
+
+    for kind in FORMATS:
+        made = spark.readStream.format(kind).option("kafka.bootstrap.servers", server.kafka)
+        frame = made.option("includeHeaders", "true").options(**options).load()
+        with pytest.raises(Exception, match=r"(?i)failOnDataLoss"):
+            run_to_table(frame, tmp_path / kind)
+    found = run_both(spark, server, tmp_path, failOnDataLoss="false", **options)
+
+    assert found["trilogue"] == found["kafka"]
+    offsets = {(row["partition"], row["offset"]) for row in found["trilogue"]}
+    assert len(found["trilogue"]) == len(offsets) == 80 + 30 + 60
+
+
+def test_foreach_batch_gets_the_same_micro_batches(spark, server, topics, tmp_path):
+    found: dict[str, list[tuple[int, list[dict[str, Any]]]]] = {kind: [] for kind in FORMATS}
+    for kind in FORMATS:
+        made = spark.readStream.format(kind).option("kafka.bootstrap.servers", server.kafka)
+        made = made.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 90)
+        frame = made.option("subscribe", topics["codecs"]).load()
+
+        def keep(rows: DataFrame, number: int, kind: str = kind) -> None:
+            found[kind].append((number, collect(rows.orderBy("offset"))))
+
+        writer = frame.writeStream.foreachBatch(keep)
+        run_available(writer.option("checkpointLocation", str(tmp_path / kind)))
+
+    batches = {kind: [number for number, _ in each] for kind, each in found.items()}
+    assert batches["trilogue"] == batches["kafka"]
+    rows = {kind: collect_all(each) for kind, each in found.items()}
+    assert rows["trilogue"] == rows["kafka"]
+    assert len(rows["kafka"]) == 63 * len(CODECS)
+
+
+def collect_all(batches: list[tuple[int, list[dict[str, Any]]]]) -> list[dict[str, Any]]:
+    rows = [row for _, each in batches for row in each]
+    return sorted(rows, key=lambda row: (row["partition"], row["offset"]))
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from trilogue.spark.errors import explained_errors
 from trilogue.spark.filters import ALL_COLUMNS, OF_PARTITIONS, ReadFilter
 from trilogue.spark.offsets import Ids, Offsets, Range, ranges
 from trilogue.spark.plan import ending, starting
+from trilogue.spark.processes import exempt_modules
 from trilogue.spark.read_options import ReadOptions
 from trilogue.spark.topic_lookup import TopicLookup, find_lookup, find_partition_ids
 
@@ -91,4 +92,5 @@ def read_task(
         return iter(())
     from trilogue.spark.range_reader import read_range
 
+    exempt_modules()
     return read_range(options, partition.value, payload, partition.partition_id)

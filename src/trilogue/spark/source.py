@@ -32,6 +32,7 @@ from pyspark.sql.types import (
 from trilogue.spark.errors import OptionError, explained_errors
 from trilogue.spark.payload.payload_options import Mode
 from trilogue.spark.payload.resolution import resolve_payload
+from trilogue.spark.processes import exempt_modules
 from trilogue.spark.read_options import ReadOptions
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class DefaultSource(DataSource):
     def schema(self) -> StructType:
         """Return the columns that the options select."""
         options = ReadOptions.parse(self.options)
+        exempt_modules()
         return _schema(options, resolve_payload(options))
 
     @explained_errors()
@@ -83,6 +85,7 @@ class DefaultSource(DataSource):
         """Return options and payload; OptionError if Spark's schema is not that of the source."""
         options = ReadOptions.parse(self.options)
         payload = resolve_payload(options)
+        exempt_modules()
         ours = _schema(options, payload)
         if schema.simpleString() != ours.simpleString():
             raise OptionError(
@@ -97,6 +100,7 @@ class DefaultSource(DataSource):
         from trilogue.spark.write_options import WriteOptions
         from trilogue.spark.writer import BatchWriter
 
+        exempt_modules()
         return BatchWriter(WriteOptions.parse(self.options), schema, overwrite=overwrite)
 
     @explained_errors()

@@ -23,6 +23,7 @@ from pyspark.sql.types import StructType
 from trilogue.client.errors import ClientError
 from trilogue.spark.errors import OptionError, explained_errors
 from trilogue.spark.link import link
+from trilogue.spark.processes import exempt_modules
 from trilogue.spark.topic_sink import TopicSink
 from trilogue.spark.transactions import (
     BatchName,
@@ -68,6 +69,7 @@ def check_schema(schema: StructType, options: WriteOptions) -> None:
 def write_all(options: WriteOptions, batches: Iterable[pa.RecordBatch]) -> TaskCommit:
     """Store all rows of one task, visible at once."""
     sink = TopicSink(options, link(options))
+    exempt_modules()
     for batch in batches:
         sink.write(batch)
     return TaskCommit(sink.rows, sink.batches)
@@ -82,6 +84,7 @@ def write_in_transaction(
     Rows of a batch that is committed are read and dropped: Spark wants its input to be read.
     """
     at = link(options)
+    exempt_modules()
     filled = (batch for batch in batches if batch.num_rows)
     first = next(filled, None)
     if first is None or is_committed(at, name):
