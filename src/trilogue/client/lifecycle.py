@@ -9,6 +9,10 @@ from typing import Any, Final, Protocol, Self, TypeVar
 
 from trilogue.client.errors import ClientError
 
+OTHER_LOOP: Final = (
+    "this belongs to another event loop, where it was first used: make a client in each "
+    "asyncio.run(), or use the synchronous client, which any thread may call"
+)
 PRUNE_AT: Final = 64
 """The number of producers and consumers after which a client first drops the closed ones."""
 
@@ -27,8 +31,22 @@ class Closable(Protocol):
 Opened = TypeVar("Opened", bound=Closable)
 
 
+def check_loop(loop: asyncio.AbstractEventLoop | None) -> asyncio.AbstractEventLoop:
+    """Return the running loop; ClientError where it is not `loop`, whose futures cannot wake it."""
+    running = asyncio.get_running_loop()
+    if loop is not None and loop is not running:
+        raise ClientError(OTHER_LOOP)
+    return running
+
+
 class AsyncCloseable:
-    """Is closed at the end of an `async with`."""
+    """Is closed at the end of an `async with`, in the event loop where it was first used."""
+
+    _bound_loop: asyncio.AbstractEventLoop | None = None
+
+    def _check_loop(self) -> None:
+        """Bind it to the running event loop; ClientError where it is bound to another."""
+        self._bound_loop = check_loop(self._bound_loop)
 
     async def close(self) -> None:
         """Close it."""
@@ -72,13 +90,16 @@ class ClientBase(AsyncCloseable):
         return opened
 
     def _check_open(self) -> None:
+        """Raise ClosedError after the end, ClientError in another event loop."""
         if self._closed:
             raise self._closed_error("the client is closed")
+        self._check_loop()
 
     async def close(self) -> None:
         """Close producers and consumers, then the connections; messages in flight are awaited."""
         if self._closed:
             return
+        self._check_loop()
         self._closed = True
         opened, self._opened = self._opened, []
         try:

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, Generic, Protocol, TypeVar
 
-from trilogue.client.errors import ClientError
+from trilogue.client.errors import ClientError, InvalidOption, InvalidOptionType
+from trilogue.client.lifecycle import check_loop
 
 Address = tuple[str, int]
 Key = TypeVar("Key", bound=Hashable)
@@ -29,13 +30,33 @@ class PooledConnection(Protocol):
 Made = TypeVar("Made", bound=PooledConnection)
 
 
+def split_addresses(name: str, text: object, default_port: int) -> list[Address]:
+    """Return the addresses of a text with commas, `name` being the argument of a client.
+
+    InvalidOptionType for what is no text, InvalidOption where an address is not `host:port`.
+    """
+    if not isinstance(text, str):
+        raise InvalidOptionType(
+            f"{name}={text!r} is not allowed: {name} is a text, host:port, several with commas"
+        )
+    if "://" in text:
+        raise InvalidOption(
+            f"{name}={text!r} is not allowed: {name} is host:port, several with commas, "
+            "without a scheme"
+        )
+    return [address(one, default_port) for one in text.split(",")]
+
+
 def address(text: str, default_port: int) -> Address:
-    """Split `host:port`; IPv6 in brackets; without a port it is the protocol's own."""
+    """Split `host:port`; IPv6 in brackets; without a port it is the protocol's own.
+
+    InvalidOption where it is none.
+    """
     host, found, port = text.strip().rpartition(":")
     if not found or port.endswith("]"):
         host, port = text.strip(), str(default_port)
     if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-        raise ClientError(f"not a host:port address: {text!r}")
+        raise InvalidOption(f"not a host:port address: {text!r}")
     return host.strip("[]"), int(port)
 
 
@@ -55,6 +76,7 @@ class ConnectionPool(Generic[Key, Made]):
         self._open: dict[Key, Made] = {}
         self._opening: dict[Key, asyncio.Task[Made]] = {}
         self._closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
         self.was_reached = False
         """Whether any connection was ever open."""
 
@@ -68,10 +90,15 @@ class ConnectionPool(Generic[Key, Made]):
         """Whether any connection is open now."""
         return any(one.is_open for one in self._open.values())
 
+    def check_loop(self) -> None:
+        """Raise ClientError in another event loop than that of the connections."""
+        self._loop = check_loop(self._loop)
+
     async def get(self, key: Key) -> Made:
         """The open connection, made now if there is none; what `connect` raises."""
         if self._closed:
             raise self._closed_error("the client is closed")
+        self.check_loop()
         known = self.peek(key)
         if known is not None:
             return known

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import os
 import threading
 from collections.abc import Callable, Coroutine
 from types import TracebackType
@@ -18,6 +19,10 @@ from trilogue.client.lifecycle import AsyncCloseable
 
 Result = TypeVar("Result")
 Inner = TypeVar("Inner", bound=AsyncCloseable)
+FORKED = (
+    "this client was made before the process was forked, and its thread is in the parent only: "
+    "make a client in each process"
+)
 GRACE_S = 1.0
 """How long calls of other threads have to end by themselves when the client was closed."""
 
@@ -30,11 +35,20 @@ class LoopThread:
         self._closed = closed
         self._lock = threading.Lock()
         self._stopped = False
+        self._pid = os.getpid()
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
         self._thread.start()
 
+    @property
+    def is_forked(self) -> bool:
+        """Whether this process is a fork of the one with the thread: nothing runs here."""
+        return os.getpid() != self._pid
+
     def submit(self, work: Coroutine[Any, Any, Result]) -> concurrent.futures.Future[Result]:
-        """Start a coroutine in the loop."""
+        """Start a coroutine in the loop; ClientError in a forked process."""
+        if self.is_forked:  # and the lock may be held for ever
+            work.close()
+            raise ClientError(FORKED)
         with self._lock:  # a stopped loop would never run the task
             if not self._stopped:
                 return asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -87,8 +101,12 @@ class SyncFacade(Generic[Inner]):
         self._inner = inner
 
     def close(self) -> None:
-        """Close it as the asyncio client does: what is under way is awaited."""
-        self._loop.run(self._inner.close())
+        """Close it as the asyncio client does: what is under way is awaited.
+
+        Nothing is to be closed in a process that was forked: it all belongs to the parent.
+        """
+        if not self._loop.is_forked:
+            self._loop.run(self._inner.close())
 
     def __enter__(self) -> Self:
         return self
@@ -112,6 +130,8 @@ class SyncClientFacade(SyncFacade[Inner]):
 
     def close(self) -> None:
         """Close what was made, the connections, and the thread."""
+        if self._loop.is_forked:
+            return
         with self._closing:  # a second caller waits for the first
             try:
                 super().close()
@@ -119,6 +139,13 @@ class SyncClientFacade(SyncFacade[Inner]):
                 return
             finally:
                 self._loop.stop()
+
+
+def failed_future(problem: ClientError) -> concurrent.futures.Future[Any]:
+    """The future of a message that the client itself refuses."""
+    made: concurrent.futures.Future[Any] = concurrent.futures.Future()
+    made.set_exception(problem)
+    return made
 
 
 def to_concurrent_future(inside: asyncio.Future[Result]) -> concurrent.futures.Future[Result]:

@@ -25,7 +25,7 @@ from trilogue.client.kafka.connection import CONNECT_S, IN_CLEAR, KafkaConnectio
 from trilogue.client.kafka.errors import ClosedError, KafkaError, topic_error
 from trilogue.client.kafka.model import Node
 from trilogue.client.kafka.security import Security
-from trilogue.client.pool import Address, ConnectionPool, address
+from trilogue.client.pool import Address, ConnectionPool, split_addresses
 from trilogue.client.retry import Backoff, retry
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.metadata.metadata import (
@@ -46,8 +46,8 @@ NO_NODE: Final = -1
 
 
 def addresses(servers: str) -> list[Address]:
-    """Split `host:port,host:port` (IPv6 in brackets)."""
-    return [address(server, KAFKA_PORT) for server in servers.split(",")]
+    """Split `host:port,host:port` (IPv6 in brackets); InvalidOption, InvalidOptionType."""
+    return split_addresses("servers", servers, KAFKA_PORT)
 
 
 @dataclass(slots=True)
@@ -168,6 +168,7 @@ class KafkaCluster:
 
         ServerUnreachable where none answers within the request time-out.
         """
+        self._pool.check_loop()
         if self._last is not None:
             known = self._pool.peek((self._last, ""))
             if known is not None:

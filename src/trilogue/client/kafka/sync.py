@@ -38,6 +38,7 @@ from trilogue.client.threads import (
     SyncClientFacade,
     SyncFacade,
     call_in_loop,
+    failed_future,
     to_concurrent_future,
 )
 
@@ -108,9 +109,7 @@ class Producer(SyncFacade[AsyncProducer]):
                 )  # fmt: skip
                 futures.append(to_concurrent_future(inside))
             except ClientError as problem:
-                refused: concurrent.futures.Future[Sent] = concurrent.futures.Future()
-                refused.set_exception(problem)
-                futures.append(refused)
+                futures.append(failed_future(problem))
         return futures
 
     def send_many(

@@ -17,7 +17,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any, TypeVar
 
-from trilogue.client.errors import ClientError, InvalidOption
+from trilogue.client.errors import ClientError, InvalidOption, InvalidOptionType
 from trilogue.client.lifecycle import ClientBase
 from trilogue.client.options import build_options, seconds
 from trilogue.client.pulsar.attachment import ClientContext, TopicAttachment
@@ -64,6 +64,10 @@ class PulsarClient(ClientBase):
         **options: Any,
     ) -> None:
         super().__init__(ClosedError)
+        if not isinstance(url, str):
+            raise InvalidOptionType(
+                f"url={url!r} is not allowed: url is a text, pulsar://host:port"
+            )
         self.options = build_options(ClientOptions, options, RENAMED_OPTIONS)
         self._pool = BrokerPool(self.options, is_secure=is_secure(url))
         if self.options.tls_certificate_file_path and not is_secure(url):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trilogue.client import pool
-from trilogue.client.errors import ClientError
+from trilogue.client.errors import ClientError, InvalidOption
 from trilogue.client.pool import Address, ConnectionPool
 from trilogue.client.pulsar.connection import PulsarConnection
 from trilogue.client.pulsar.errors import ClosedError
@@ -19,9 +19,12 @@ def is_secure(url: str) -> bool:
 
 
 def addresses(url: str) -> list[Address]:
-    """Split `pulsar://host:port,host:port`, or with `pulsar+ssl`; IPv6 in brackets."""
+    """Split `pulsar://host:port,host:port`, or with `pulsar+ssl`; IPv6 in brackets.
+
+    InvalidOption where an address is none.
+    """
     if not url.startswith((SCHEME, SECURE_SCHEME)):
-        raise ClientError(f"not a pulsar:// or pulsar+ssl:// address: {url!r}")
+        raise InvalidOption(f"not a pulsar:// or pulsar+ssl:// address: {url!r}")
     port = SECURE_PORT if is_secure(url) else DEFAULT_PORT
     hosts = url.partition("://")[2].rstrip("/").split(",")
     return [pool.address(one, port) for one in hosts]

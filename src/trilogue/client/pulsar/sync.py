@@ -20,6 +20,8 @@ from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Any
 
+from trilogue.client.errors import ClientError
+from trilogue.client.message_bytes import MessageBytes
 from trilogue.client.pulsar import client as asynchronous
 from trilogue.client.pulsar.consumer.consumer import Consumer as AsyncConsumer
 from trilogue.client.pulsar.errors import ClosedError, EndOfTopic
@@ -27,7 +29,13 @@ from trilogue.client.pulsar.message import EARLIEST, Message, MessageId, TxnId
 from trilogue.client.pulsar.producer.producer import Producer as AsyncProducer
 from trilogue.client.pulsar.transaction import Transaction as AsyncTransaction
 from trilogue.client.pulsar.transaction import TransactionState
-from trilogue.client.threads import SyncClientFacade, SyncFacade, call_in_loop, to_concurrent_future
+from trilogue.client.threads import (
+    SyncClientFacade,
+    SyncFacade,
+    call_in_loop,
+    failed_future,
+    to_concurrent_future,
+)
 
 AT_ONCE = 1000
 """Messages that an iteration takes over from the loop at a time."""
@@ -46,27 +54,35 @@ class Producer(SyncFacade[AsyncProducer]):
         """The highest sequence id that is known to be stored; -1 is none."""
         return self._inner.last_sequence_id
 
-    def send(self, value: bytes | None, **more: Any) -> MessageId:
+    def send(self, value: MessageBytes | None, **more: Any) -> MessageId:
         """Send a message and wait for its receipt; more as in the asyncio client."""
         return self._loop.run(self._inner.send(value, **_unwrap(more)))
 
-    def submit(self, value: bytes | None, **more: Any) -> concurrent.futures.Future[MessageId]:
+    def submit(
+        self, value: MessageBytes | None, **more: Any
+    ) -> concurrent.futures.Future[MessageId]:
         """Hand a message over and go on; the receipt is in the future. Waits for room only."""
         return self.submit_many([(value, more)])[0]
 
     def submit_many(
-        self, messages: Iterable[tuple[bytes | None, dict[str, Any]]]
+        self, messages: Iterable[tuple[MessageBytes | None, dict[str, Any]]]
     ) -> list[concurrent.futures.Future[MessageId]]:
-        """Hand over many messages, each with its options: one change of threads for all."""
+        """Hand over many messages, each with its options: one change of threads for all.
+
+        What the client itself refuses is in its message's future.
+        """
         return self._loop.run(self._submit_many(list(messages)))
 
     async def _submit_many(
-        self, messages: list[tuple[bytes | None, dict[str, Any]]]
+        self, messages: list[tuple[MessageBytes | None, dict[str, Any]]]
     ) -> list[concurrent.futures.Future[MessageId]]:
         futures = []
         for value, more in messages:
-            inside = await self._inner.submit(value, **_unwrap(more))
-            futures.append(to_concurrent_future(inside))
+            try:
+                inside = await self._inner.submit(value, **_unwrap(more))
+                futures.append(to_concurrent_future(inside))
+            except ClientError as problem:
+                futures.append(failed_future(problem))
         return futures
 
     def flush(self) -> None:

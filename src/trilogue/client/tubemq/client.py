@@ -17,10 +17,10 @@ import warnings
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from trilogue.client.errors import ClientError, InvalidOption
+from trilogue.client.errors import InvalidOption
 from trilogue.client.lifecycle import AsyncCloseable
 from trilogue.client.options import build_options
-from trilogue.client.pool import address
+from trilogue.client.pool import split_addresses
 from trilogue.client.tubemq.consumer import Consumer, Topics, parse_topics
 from trilogue.client.tubemq.errors import ClosedError
 from trilogue.client.tubemq.options import (
@@ -131,11 +131,13 @@ class TubeClient(AsyncCloseable):
     def _check(self) -> None:
         if self._closed:
             raise ClosedError("the client is closed")
+        self._check_loop()
 
     async def close(self) -> None:
         """Close what was made, then the connections; messages under way are awaited."""
         if self._closed:
             return
+        self._check_loop()
         self._closed = True
         try:
             await asyncio.gather(*(one.close() for one in self._made), return_exceptions=True)
@@ -170,7 +172,5 @@ def consumer_arguments(
 
 
 def parse_masters(text: str) -> list[tuple[str, int]]:
-    """The addresses of masters; ClientError."""
-    if not text.strip():
-        raise ClientError("a client needs the address of a master")
-    return [address(one, MASTER_PORT) for one in text.split(",")]
+    """The addresses of masters; InvalidOption, InvalidOptionType."""
+    return split_addresses("masters", text, MASTER_PORT)

@@ -71,6 +71,8 @@ class TubeConnection:
         self._expiry: asyncio.TimerHandle | None = None
         self._idle: asyncio.TimerHandle | None = None
         self._used_at = self._received_at = 0.0
+        self.has_answered = False
+        """Whether a response came."""
 
     @property
     def is_open(self) -> bool:
@@ -160,6 +162,7 @@ class TubeConnection:
         if len(frame) <= SERIAL_SIZE:
             return
         answer = parse_response(frame)
+        self.has_answered = True
         pending = self._pending.get(answer.serial)
         if pending is None:
             return  # of a request that was given up

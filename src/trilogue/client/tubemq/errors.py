@@ -8,12 +8,13 @@ from __future__ import annotations
 from typing import Final
 
 from trilogue.client.errors import ClientError, ServerRefused, TimedOut
-from trilogue.wire.tubemq.errors import STANDBY, TubeCode, plain_name
+from trilogue.wire.tubemq.errors import STANDBY, WRONG_SERVICE, TubeCode, plain_name
 
 __all__ = [
     "BadFrame",
     "ClosedError",
     "NoMessage",
+    "NotMaster",
     "QueueFull",
     "RemoteFailure",
     "StandbyError",
@@ -124,7 +125,16 @@ class StandbyError(RemoteFailure):
     """The master is not the active one: the client turns to another."""
 
 
+class NotMaster(RemoteFailure):
+    """The server does not know the service of masters: it is a broker."""
+
+    def __init__(self, exception: str, text: str, about: str) -> None:
+        super().__init__(exception, f"{text} (a broker's port? a client needs a master's)", about)
+
+
 def error_for_exception(exception: str, text: str, about: str) -> RemoteFailure:
-    """What the name of a Java class stands for."""
+    """What the name of a Java class, and the text of an unknown service, stand for."""
+    if WRONG_SERVICE in text:
+        return NotMaster(exception, text, about)
     kind = StandbyError if plain_name(exception) == STANDBY else RemoteFailure
     return kind(exception, text, about)

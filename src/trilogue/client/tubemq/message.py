@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from trilogue.client.errors import ClientError
+from trilogue.client.message_bytes import MessageBytes, check_texts, message_bytes
 from trilogue.client.tubemq.errors import TubeError
 from trilogue.entry.entry import InvalidEntry
 from trilogue.entry.tubemq.tubemq_blob import (
@@ -35,12 +36,12 @@ class Message:
     def __init__(
         self,
         topic: str,
-        body: bytes,
+        body: MessageBytes,
         attributes: Mapping[str, str] | None = None,
         message_id: int | None = None,
     ) -> None:
         self.topic = topic
-        self.body = body
+        self.body = body if type(body) is bytes else message_bytes("body", body)
         self.attributes = dict(attributes or {})
         self.message_id = message_id
         """What the broker calls it; None before it was sent."""
@@ -75,6 +76,7 @@ class Message:
 
     def attribute_text(self) -> str:
         """All attributes as the wire has them; ClientError for those that it cannot have."""
+        check_texts("attributes", self.attributes.items())
         first = [(name, self.attributes[name]) for name in RESERVED if name in self.attributes]
         own = [(name, value) for name, value in self.attributes.items() if name not in RESERVED]
         try:

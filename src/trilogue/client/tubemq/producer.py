@@ -328,6 +328,7 @@ class Producer(MasterSession):
 
     async def flush(self) -> None:
         """Wait until everything submitted is stored or refused."""
+        self._check_loop()
         if self.in_flight:
             waiter = self._loop.create_future()
             self._flushing.append(waiter)

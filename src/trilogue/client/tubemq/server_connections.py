@@ -38,6 +38,8 @@ class ServerConnections:
         self._avoided: dict[Address, float] = {}
         self._broken: dict[Address, BadFrame] = {}
         self._connecting_ahead: dict[Address, asyncio.Task[None]] = {}
+        self.has_answered = False
+        """Whether any server ever answered: one of another protocol takes connections, too."""
         self.users = 0
         self._closed = False
 
@@ -51,11 +53,6 @@ class ServerConnections:
     def has_open(self) -> bool:
         """Whether any connection is open now."""
         return self._pool.has_open
-
-    @property
-    def was_reached(self) -> bool:
-        """Whether any connection was ever open."""
-        return self._pool.was_reached
 
     async def get(self, where: Address) -> TubeConnection:
         """The open connection, made now if there is none; ConnectionLost, BadFrame."""

@@ -43,6 +43,7 @@ from trilogue.client.tubemq.connection import TubeConnection
 from trilogue.client.tubemq.errors import (
     BadFrame,
     ClosedError,
+    NotMaster,
     RemoteFailure,
     TimedOut,
     TubeError,
@@ -105,6 +106,7 @@ class MasterSession(AsyncCloseable):
         self.closed = False
         self.registrations = 0
         """How often a master took us in."""
+        self._check_loop()
         self._loop = asyncio.get_running_loop()
         self._at = 0
         self._registered = False
@@ -148,7 +150,10 @@ class MasterSession(AsyncCloseable):
         """Send a request to the current master; TubeError, and what `request` raises."""
         connection = await self.servers.get(self.master)
         connection.watchers.add(self._on_master_lost)
-        return await request_checked(connection, name, message, kind)
+        try:
+            return await request_checked(connection, name, message, kind)
+        finally:
+            self.servers.has_answered |= connection.has_answered
 
     def _on_master_lost(self) -> None:
         """The connection is gone: register again."""
@@ -168,9 +173,9 @@ class MasterSession(AsyncCloseable):
 
     async def _register_within(self, timeout_s: float) -> None:
         def may_pass(problem: ClientError) -> bool:
-            return isinstance(problem, RETRIABLE) or (
-                isinstance(problem, TubeError) and problem.retriable
-            )
+            if isinstance(problem, TubeError):
+                return problem.retriable
+            return isinstance(problem, RETRIABLE) and not isinstance(problem, NotMaster)
 
         async def attempt() -> None:
             failure: ClientError | None = None
@@ -179,7 +184,7 @@ class MasterSession(AsyncCloseable):
                 try:
                     await self._register_at_master()
                 except ClientError as problem:
-                    if not may_pass(problem):
+                    if not (may_pass(problem) or isinstance(problem, NotMaster)):
                         raise
                     failure = self._switch_master(problem)
                 else:
@@ -194,7 +199,7 @@ class MasterSession(AsyncCloseable):
             total_s=timeout_s,
             may_pass=may_pass,
             growing=pauses(0.05, 2.0, FOREVER_S, self.core.dice),
-            was_reached=lambda: self.servers.was_reached,
+            was_reached=lambda: self.servers.has_answered,
         )
 
     def check_reachable(self, waited_s: float) -> None:
@@ -300,7 +305,8 @@ class MasterSession(AsyncCloseable):
         self._on_failed()
 
     def check(self) -> None:
-        """Raise what ended the session, if it is over."""
+        """Raise what ended the session, if it is over; ClientError in another event loop."""
+        self._check_loop()
         if self.failure is not None:
             raise self.failure
         self._check_not_closed()
@@ -329,6 +335,7 @@ class MasterSession(AsyncCloseable):
         """Leave in order, as far as the servers answer in `close_timeout_s`."""
         if self.closed:
             return
+        self._check_loop()
         self.closed = True
         self._on_failed()
         self._wake.set()

@@ -20,7 +20,13 @@ from contextlib import suppress
 from typing import Any
 
 from trilogue.client.errors import ClientError
-from trilogue.client.threads import SyncClientFacade, SyncFacade, call_in_loop, to_concurrent_future
+from trilogue.client.threads import (
+    SyncClientFacade,
+    SyncFacade,
+    call_in_loop,
+    failed_future,
+    to_concurrent_future,
+)
 from trilogue.client.tubemq import client as asynchronous
 from trilogue.client.tubemq.consumer import Consumer as AsyncConsumer
 from trilogue.client.tubemq.consumer import Topics
@@ -68,9 +74,7 @@ class Producer(SyncFacade[AsyncProducer]):
             try:
                 futures.append(to_concurrent_future(await self._inner.submit(message)))
             except ClientError as problem:
-                refused: concurrent.futures.Future[Sent] = concurrent.futures.Future()
-                refused.set_exception(problem)
-                futures.append(refused)
+                futures.append(failed_future(problem))
         return futures
 
     def flush(self) -> None:

@@ -36,7 +36,7 @@ from trilogue.gateway.tubemq.methods import SERVICES
 from trilogue.gateway.tubemq.request_context import MethodSpec, RequestContext
 from trilogue.gateway.tubemq.send_fast_path import SendFastPath
 from trilogue.wire.frames import Frames
-from trilogue.wire.tubemq.errors import EXCEPTION, STANDBY, UndecodableRequest
+from trilogue.wire.tubemq.errors import EXCEPTION, STANDBY, WRONG_SERVICE, UndecodableRequest
 from trilogue.wire.tubemq.frame import (
     SERIAL_SIZE,
     BlockFrames,
@@ -54,7 +54,6 @@ log = logging.getLogger(__name__)
 SEND = 13
 TIMEOUT_SHARE = 0.9  # of a request's timeout that a send may wait: the rest is for the response
 TIMERS_S = 0.001  # by which a timer may be early
-WRONG_SERVICE = "Service Type is invalid!"
 IS_STANDBY = "this master is a standby"
 IN_TURN_BYTES = 2 << 10  # a longer request takes its turn among those of all connections
 UNDECODABLE_MAX = 100  # malformed requests of one connection before it is closed

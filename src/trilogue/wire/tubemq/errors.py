@@ -70,6 +70,8 @@ SERVICE_STOPPING: Final = "corerpc.exception.ServiceStoppingException"
 NOT_READY: Final = "corerpc.exception.ServerNotReadyException"
 OVERFLOW: Final = "corerpc.exception.OverflowException"
 EXCEPTION: Final = "java.lang.Exception"
+WRONG_SERVICE: Final = "Service Type is invalid!"
+"""The text of an EXCEPTION: the listener does not have the service of the request."""
 BAD_MESSAGE: Final = "com.google.protobuf.InvalidProtocolBufferException"
 BAD_ENVELOPE: Final = "java.io.EOFException"
 

@@ -61,6 +61,7 @@ class Consumer(AsyncCloseable):
         self._cluster = cluster
         self._admin = admin
         self._listeners = on_assigned, on_revoked, on_lost or on_revoked
+        self._check_loop()
         self._loop = asyncio.get_running_loop()
         self._tasks = BackgroundTasks(self._on_task_error)
         self._failure: ClientError | None = None
@@ -548,11 +549,13 @@ class Consumer(AsyncCloseable):
     def _check(self) -> None:
         if self._closing is not None:
             raise ClosedError("the consumer is closed")
+        self._check_loop()
         if self._failure is not None:
             raise self._failure
 
     async def close(self) -> None:
         """Commit offsets, leave the group, close fetch sessions and connections."""
+        self._check_loop()
         if self._closing is None:
             self._closing = self._loop.create_task(self._close())
         await asyncio.shield(self._closing)

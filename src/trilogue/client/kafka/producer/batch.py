@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple, cast
 
+from trilogue.client.message_bytes import MessageBytes, message_bytes
 from trilogue.entry.entry import Codec, Record
 from trilogue.entry.header import HEADER_SIZE
 from trilogue.entry.kafka.record_batch import iter_records, seal
@@ -253,6 +254,14 @@ class ProducerBatch:
             self.finished.set_result(None)
 
 
-def encode_headers(headers: Iterable[tuple[str, bytes | None]]) -> Headers:
-    """Headers as they stand in a record."""
-    return [(name.encode(), content) for name, content in headers]
+def encode_headers(headers: Iterable[tuple[str, MessageBytes | None]]) -> Headers:
+    """Headers as they stand in a record; InvalidOptionType for a value that is no bytes or text."""
+    return [
+        (
+            message_bytes("name of a header", name),
+            content
+            if content is None or type(content) is bytes
+            else message_bytes(f"header {name}", content),
+        )
+        for name, content in headers
+    ]

@@ -36,14 +36,15 @@ from trilogue.client.kafka.producer.batch import (
 from trilogue.client.kafka.producer.partitioner import TopicPartitioner
 from trilogue.client.kafka.producer.sender import Sender
 from trilogue.client.lifecycle import AsyncCloseable
+from trilogue.client.message_bytes import MessageBytes, message_bytes
 from trilogue.entry.header import HEADER_SIZE
 from trilogue.wire.kafka.errors import ErrorCode
 
 if TYPE_CHECKING:  # loaded with the first transactional id
     from trilogue.client.kafka.producer.transactions import Transaction, TransactionManager
 
-Octets = bytes | bytearray | memoryview | str | None
-HeaderPairs = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
+Octets = MessageBytes | None
+HeaderPairs = Mapping[str, Octets] | Iterable[tuple[str, Octets]]
 LATEST_MS: Final = (1 << 62) - 1
 FRESH_AT_MOST: Final = 1000
 """Topics whose partitions are looked at again from time to time."""
@@ -74,6 +75,7 @@ class Producer(AsyncCloseable):
         self._cluster = cluster
         self._dice = dice
         self._clock = clock
+        self._check_loop()
         self._loop = asyncio.get_running_loop()
         self._accumulator = Accumulator(options)
         self._transactions: TransactionManager | None = None
@@ -139,6 +141,7 @@ class Producer(AsyncCloseable):
         MessageTooLarge, QueueFull, TimedOut (no room, or no such topic, within `max_wait_s`),
         ClosedError; KafkaError for a topic that cannot be.
         """
+        self._check_loop()
         self._check()
         draft = self._draft(value, key, headers, timestamp_ms)
         view = self._cluster.topics.get(topic)
@@ -188,6 +191,7 @@ class Producer(AsyncCloseable):
         none. Errors of single messages are in `BulkDelivery.failures`; only an error that concerns
         them all is raised here: ClosedError, and KafkaError or TimedOut for the topic.
         """
+        self._check_loop()
         self._check()
         view = self._cluster.topics.get(topic) or await self._wait_for_topic(topic)
         accumulator, limit = self._accumulator, self.options.max_request_bytes - HEADER_SIZE
@@ -250,7 +254,7 @@ class Producer(AsyncCloseable):
             timestamp_ms = int(self._clock() * 1000)
         elif not -1 <= timestamp_ms <= LATEST_MS:
             raise ClientError(f"no time in ms: {timestamp_ms}")
-        key, value = _to_bytes(key), _to_bytes(value)
+        key, value = _to_bytes("key", key), _to_bytes("value", value)
         packed: Headers = ()
         if headers:
             packed = encode_headers(headers.items() if isinstance(headers, Mapping) else headers)
@@ -360,6 +364,7 @@ class Producer(AsyncCloseable):
 
     async def flush(self) -> None:
         """Send what waits, and wait until the fate of everything submitted so far is known."""
+        self._check_loop()
         queues = self._accumulator.queues.values()
         through = {queue: queue.newest for queue in queues if queue.batches or queue.in_flight}
         self._sender.flushes += 1
@@ -373,6 +378,7 @@ class Producer(AsyncCloseable):
 
     async def close(self) -> None:
         """Wait for what is under way (`close_timeout_s`), then give the rest up."""
+        self._check_loop()
         if self._closing is None:
             self._closing = self._loop.create_task(self._close())
         await asyncio.shield(self._closing)
@@ -400,9 +406,5 @@ class Producer(AsyncCloseable):
                 await self._cluster.refresh([topic], needed_leaders=())
 
 
-def _to_bytes(value: Octets) -> bytes | None:
-    if value is None or type(value) is bytes:
-        return value
-    if isinstance(value, str):
-        return value.encode()
-    return bytes(memoryview(value))  # not bytes(5), which are five zeros
+def _to_bytes(name: str, value: Octets) -> bytes | None:
+    return value if value is None or type(value) is bytes else message_bytes(name, value)

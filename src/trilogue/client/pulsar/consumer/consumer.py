@@ -22,6 +22,7 @@ class Consumer(AsyncCloseable):
     def __init__(
         self, core: ClientContext, parts: list[TopicConsumer], inbox: ReceiveQueue
     ) -> None:
+        self._check_loop()
         self._core = core
         self._parts = {part.topic: part for part in parts}
         self._inbox = inbox
@@ -66,6 +67,7 @@ class Consumer(AsyncCloseable):
         reached meanwhile (without a time-out, within the request time-out); EndOfTopic,
         ClosedError, or the error that a topic failed with for good.
         """
+        self._check_loop()
         inbox = self._inbox
         limit_s = self._core.options.request_timeout_s if timeout_s is None else timeout_s
         while not inbox.messages:
@@ -136,6 +138,7 @@ class Consumer(AsyncCloseable):
         In a `transaction` it takes effect when that commits; TransactionConflict where another
         one has the message.
         """
+        self._check_loop()
         part = self._find_part(what)
         if transaction is None:
             await _await_receipt(part.ack(_id(what)))
@@ -146,6 +149,7 @@ class Consumer(AsyncCloseable):
         self, what: Message | MessageId, *, transaction: Transaction | None = None
     ) -> None:
         """Acknowledge a message and all before it in its topic (not in SHARED, KEY_SHARED)."""
+        self._check_loop()
         part = self._find_part(what)
         if transaction is None:
             await _await_receipt(part.ack_through(_id(what)))
@@ -169,6 +173,7 @@ class Consumer(AsyncCloseable):
         inclusive: bool = False,
     ) -> None:
         """Move the subscription: after a message (at it: `inclusive`), or to a publish time."""
+        self._check_loop()
         if (where is None) == (time_ms is None):
             raise ClientError("seek to a message id or to a time")
         parts = list(self._parts.values())
@@ -178,27 +183,32 @@ class Consumer(AsyncCloseable):
 
     async def last_message_ids(self) -> list[MessageId]:
         """The id of the last message of each topic; entry id -1 where there is none."""
+        self._check_loop()
         found = await asyncio.gather(*(part.last_message_id() for part in self._parts.values()))
         return [last for last, _ in found]
 
     async def has_message_available(self) -> bool:
         """Whether a message is there after the last one received."""
+        self._check_loop()
         if self._inbox.messages:
             return True
         return any(await asyncio.gather(*(part.has_next() for part in self._parts.values())))
 
     async def stats(self) -> dict[str, Any]:
         """What the broker counts about this consumer: CONSUMER_STATS_RESPONSE by topic."""
+        self._check_loop()
         return {topic: await part.stats() for topic, part in self._parts.items()}
 
     async def unsubscribe(self) -> None:
         """Remove the subscription, everywhere; the consumer is closed by that."""
+        self._check_loop()
         for part in self._parts.values():
             await part.unsubscribe()
         await self.close()
 
     async def close(self) -> None:
         """Send acknowledgements and close; other consumers get unacknowledged messages."""
+        self._check_loop()
         self.closed = True
         await asyncio.gather(*(part.close() for part in self._parts.values()))
         self._inbox.wake_all()

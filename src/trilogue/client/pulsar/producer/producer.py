@@ -7,6 +7,7 @@ import base64
 from collections.abc import Iterable, Mapping
 
 from trilogue.client.lifecycle import AsyncCloseable
+from trilogue.client.message_bytes import MessageBytes, check_texts, message_bytes
 from trilogue.client.pulsar.message import MessageId, TxnId
 from trilogue.client.pulsar.producer.message_router import MessageRouter
 from trilogue.client.pulsar.producer.topic_producer import TopicProducer
@@ -22,6 +23,7 @@ class Producer(AsyncCloseable):
     def __init__(
         self, topic: str, parts: list[TopicProducer], router: MessageRouter | None
     ) -> None:
+        self._check_loop()
         self.topic = topic
         self._parts = parts
         self._router = router
@@ -53,9 +55,9 @@ class Producer(AsyncCloseable):
 
     async def send(
         self,
-        value: bytes | None,
+        value: MessageBytes | None,
         *,
-        key: str | bytes | None = None,
+        key: MessageBytes | None = None,
         properties: Properties = (),
         ordering_key: bytes | None = None,
         event_time_ms: int = 0,
@@ -80,9 +82,9 @@ class Producer(AsyncCloseable):
 
     async def submit(
         self,
-        value: bytes | None,
+        value: MessageBytes | None,
         *,
-        key: str | bytes | None = None,
+        key: MessageBytes | None = None,
         properties: Properties = (),
         ordering_key: bytes | None = None,
         event_time_ms: int = 0,
@@ -92,16 +94,23 @@ class Producer(AsyncCloseable):
         transaction: Transaction | None = None,
     ) -> asyncio.Future[MessageId]:
         """Hand a message over and go on: waits only for room, the receipt is in the future."""
+        self._check_loop()
+        if value is not None and type(value) is not bytes:
+            value = message_bytes("value", value)
+        pairs = tuple(properties.items() if isinstance(properties, Mapping) else properties)
+        check_texts("properties", pairs)
+        if key is not None and not isinstance(key, str | bytes):
+            key = message_bytes("key", key)
         single = SingleMessage(
             -1,
-            None if value is None else bytes(value),
+            value,
             base64.b64encode(key).decode() if isinstance(key, bytes) else key,
             isinstance(key, bytes),
             False,
             ordering_key,
             event_time_ms,
             -1 if sequence_id is None else sequence_id,
-            tuple(properties.items() if isinstance(properties, Mapping) else properties),
+            pairs,
         )
         if deliver_after_ms:
             clock = self._parts[0].core.clock
@@ -137,8 +146,10 @@ class Producer(AsyncCloseable):
 
     async def flush(self) -> None:
         """Send what waits, and wait until everything submitted has its receipt or its error."""
+        self._check_loop()
         await asyncio.gather(*(part.flush() for part in self._parts))
 
     async def close(self) -> None:
         """Wait for what is under way, then close."""
+        self._check_loop()
         await asyncio.gather(*(part.close() for part in self._parts))
