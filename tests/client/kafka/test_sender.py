@@ -104,7 +104,7 @@ async def test_record_that_cannot_be_encoded_reserves_nothing(
     with pytest.raises(TypeError):
         await producer.submit(TOPIC, b"a", partition=0, headers={"h": 5})
     with pytest.raises(TypeError):
-        await producer.submit(TOPIC, b"a", partition=0, headers={"h": "x"})
+        await producer.submit(TOPIC, b"a", partition=0, headers={"h": ["x"]})
     assert producer.bytes_waiting == 0
     await producer.send(TOPIC, b"b", partition=0)
 
