@@ -74,20 +74,26 @@ class Certificate:
             "tls.key": private_copy(self.folder / "server.key", folder),
             "tls.client-ca": self.folder / "server.crt",
             "tls.client-certificates": "optional",
+            "pulsar.advertised-listeners": self.listeners,
         }
 
-    def of_pulsar(self, _: Path) -> dict[str, object]:
-        """The same for a real Pulsar, as in `tests/conf/standalone.conf`."""
+    @property
+    def listeners(self) -> str:
+        """The addresses that its clients ask for by name, as both servers write them."""
         addresses = {"localhost6650": "pulsar://localhost:6650"}
         for port in (6651, 8443):
             addresses[f"localhost{port}"] = f"pulsar+ssl://localhost:{port}"
+        return ",".join(f"{name}:{url}" for name, url in addresses.items())
+
+    def of_pulsar(self, _: Path) -> dict[str, object]:
+        """The same for a real Pulsar, as in `tests/conf/standalone.conf`."""
         return {
             "brokerServicePortTls": 6651,
             "webServicePortTls": 8443,
             "tlsCertificateFilePath": self.folder / "server.crt",
             "tlsKeyFilePath": self.folder / "server.key",
             "tlsTrustCertsFilePath": self.folder / "server.crt",
-            "advertisedListeners": ",".join(f"{name}:{url}" for name, url in addresses.items()),
+            "advertisedListeners": self.listeners,
         }
 
 

@@ -22,6 +22,7 @@ from trilogue import __version__
 from trilogue.gateway.conversion_cache import ConversionCache
 from trilogue.gateway.dependencies import GatewayDependencies, ProtocolGateway
 from trilogue.gateway.memory_budget import ConnectionMemory, MemoryBudget
+from trilogue.gateway.pulsar.advertised_listeners import registered_rows
 from trilogue.gateway.segments.cold_reads import ColdReads
 from trilogue.meta.operations import SetListeners
 from trilogue.node.access import (
@@ -410,6 +411,8 @@ class Node:
     async def _register(self) -> None:
         """Record at which addresses clients reach this node, and know those of others."""
         advertised = {name: str(address) for name, address in self.gateways.advertised.items()}
+        if self.gateways.pulsar is not None:
+            advertised |= registered_rows(self.gateways.pulsar.settings.advertised_listeners)
         await self.storage.meta.write([SetListeners(advertised)], (), self.storage.fence)
 
     # -- gateways ------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar, Unpack
 
 from trilogue.broker.access.authorizer import Principal
-from trilogue.broker.errors import NotAllowed, TopicExists
+from trilogue.broker.errors import NotAllowed, NotServed, TopicExists
 from trilogue.broker.names import PulsarName
 from trilogue.broker.producers.access_modes import PartitionWriters
 from trilogue.broker.promise import Promise
@@ -23,6 +23,7 @@ from trilogue.broker.topics.partition import Partition
 from trilogue.broker.topics.topic import Topic
 from trilogue.gateway.connection import InFlightLimits
 from trilogue.gateway.dependencies import GatewayDependencies, ProtocolGateway
+from trilogue.gateway.pulsar.advertised_listeners import NamedAddresses, of_other_node
 from trilogue.gateway.pulsar.settings import PulsarSettings
 from trilogue.gateway.quota_wait import ByteQuotas
 from trilogue.gateway.stream import Buffer, Stream
@@ -63,13 +64,27 @@ class PulsarServices(ProtocolGateway):
         """The largest frame in bytes: the largest message and what real brokers allow beyond."""
         return self.settings.message_bytes_max + SLACK
 
-    def service_urls(self, node_id: int) -> tuple[str | None, str | None]:
-        """Return the service URLs of a node, in clear and with TLS, as far as it has them."""
+    def service_urls(self, node_id: int, listener: str = "") -> tuple[str | None, str | None]:
+        """Return the service URLs of a node, in clear and with TLS, as far as it has them.
+
+        With the name of an advertised listener these are its; NotServed where there is none.
+        """
+        if listener:
+            return self._listener_urls(node_id, listener)
         if node_id == self.broker.cluster.node_id:
             return self.url, self.tls_url
         addresses = self.broker.cluster.ownership.listeners(node_id)
         plain, tls = addresses.get("pulsar"), addresses.get("pulsar-ssl")
         return plain and f"pulsar://{plain}", tls and f"pulsar+ssl://{tls}"
+
+    def _listener_urls(self, node_id: int, listener: str) -> tuple[str | None, str | None]:
+        if node_id == self.broker.cluster.node_id:
+            found = self.settings.advertised_listeners.get(listener, NamedAddresses())
+        else:
+            found = of_other_node(self.broker.cluster.ownership.listeners(node_id), listener)
+        if found == NamedAddresses():
+            raise NotServed(f"node {node_id} has no advertised listener {listener[:60]!r}")
+        return found.urls
 
     @property
     def url(self) -> str | None:

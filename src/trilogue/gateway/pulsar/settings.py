@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
+
+from trilogue.gateway.pulsar.advertised_listeners import NamedAddresses
 
 KIB, MIB = 1 << 10, 1 << 20
 PROTOCOL_VERSION: Final = 21  # the newest that the broker speaks
@@ -17,6 +20,7 @@ class PulsarSettings(msgspec.Struct, frozen=True):
     cluster: str = "standalone"
     protocol_min: int = 0
     proxy_roles: frozenset[str] = frozenset()  # users that connect for clients of their own
+    advertised_listeners: Mapping[str, NamedAddresses] = msgspec.field(default_factory=dict)
     keep_alive_s: float = 30.0
     connect_s: float = 30.0  # until CONNECT
     alive_s: float = 5.0  # to answer a PING when another client wants what the connection holds

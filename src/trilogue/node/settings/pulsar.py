@@ -33,6 +33,14 @@ PULSAR: tuple[Setting, ...] = (
         "names one is refused, where `access.authenticate` is on.",
     ),
     Setting(
+        "pulsar.advertised-listeners",
+        Kind.TEXT,
+        "",
+        "More addresses of this node, with commas, each `name:pulsar://host:port` or "
+        "`name:pulsar+ssl://host:port` (Pulsar's advertisedListeners). A client that names one in "
+        "its lookups is sent there.",
+    ),
+    Setting(
         "pulsar.keep-alive",
         Kind.DURATION,
         "30s",

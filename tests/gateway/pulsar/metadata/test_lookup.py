@@ -7,6 +7,13 @@ import pytest
 from tests.gateway.loop import on_loop
 from tests.gateway.pulsar.rig import Rig, settle
 from trilogue.broker.access.authorizer import Operation, ResourceKind
+from trilogue.broker.errors import InvalidSetting
+from trilogue.gateway.pulsar.advertised_listeners import (
+    NamedAddresses,
+    of_other_node,
+    parse_advertised_listeners,
+    registered_rows,
+)
 from trilogue.gateway.pulsar.settings import PulsarSettings
 from trilogue.meta.errors import PreconditionFailed
 from trilogue.wire.pulsar.errors import ServerError
@@ -114,6 +121,42 @@ async def test_a_listener_that_is_not_there_is_refused():
 
         assert (answer.response, answer.error) == (Found.Failed, ServerError.NotAllowedError)
         assert "internal" in answer.message
+
+
+@on_loop
+async def test_a_listener_of_this_name_is_found():
+    text = "in:pulsar://10.0.0.1:6650, in:pulsar+ssl://10.0.0.1:6651, out:pulsar://[::1]:1"
+    settings = PulsarSettings(advertised_listeners=parse_advertised_listeners(text))
+    async with Rig(pulsar=settings) as rig:
+        peer = await rig.connected()
+
+        inside = await found(peer, "t", advertised_listener_name="in")
+        outside = await found(peer, "t", advertised_listener_name="out")
+        none = await found(peer, "t")
+        other = await found(peer, "t", advertised_listener_name="internal")
+
+        assert inside.brokerServiceUrl == "pulsar://10.0.0.1:6650"
+        assert inside.brokerServiceUrlTls == "pulsar+ssl://10.0.0.1:6651"
+        assert outside.brokerServiceUrl == "pulsar://[::1]:1"
+        assert not outside.brokerServiceUrlTls
+        assert none.brokerServiceUrl == "pulsar://broker.example:6650"
+        assert (other.response, other.error) == (Found.Failed, ServerError.NotAllowedError)
+
+
+def test_addresses_of_a_listener_are_registered_for_other_nodes():
+    listeners = parse_advertised_listeners("in:pulsar://a:1,in:pulsar+ssl://a:2,out:pulsar://b:3")
+    rows = registered_rows(listeners)
+
+    assert {name: of_other_node(rows, name) for name in listeners} == listeners
+    assert of_other_node(rows, "x") == NamedAddresses()
+
+
+@pytest.mark.parametrize(
+    "text", ["in", "in:http://a:1", "in:pulsar://a", "in:pulsar://a:1,in:pulsar://b:1"]
+)
+def test_a_wrong_list_of_listeners_is_refused(text: str):
+    with pytest.raises(InvalidSetting):
+        parse_advertised_listeners(text)
 
 
 @on_loop

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import msgspec
 
 from trilogue.broker.access.authorizer import Operation, ResourceKind
-from trilogue.broker.errors import InvalidSetting, NotOwner, UnknownNamespace
+from trilogue.broker.errors import InvalidSetting, NotOwner, NotServed, UnknownNamespace
 from trilogue.broker.names import check_tenant
 from trilogue.broker.topics.default_policies import FIELDS, format_default
 from trilogue.broker.topics.lookup import find_owner, is_coordinator_topic
@@ -264,7 +264,12 @@ def look_up_topic(request: AdminRequest) -> object:
     owner = find_owner(cluster, name)
     if not name.persistent:
         owner = request.broker.non_persistent.owner(name.topic)
-    url, tls_url = (each or "" for each in request.gateway.service_urls(owner))
+    listener = request.http.query_params.get("listenerName", "")
+    listener = listener or request.http.headers.get("x-pulsar-listenername", "")
+    try:
+        url, tls_url = (each or "" for each in request.gateway.service_urls(owner, listener))
+    except NotServed as error:
+        raise HttpError(404, str(error)) from error
     http_url, https_url = web_urls(request)
     if owner != cluster.node_id:
         http_url, https_url = other_web_urls(cluster.ownership.listeners(owner))
@@ -286,10 +291,6 @@ def look_up_bundle(request: AdminRequest) -> object:
 
 def _check_lookup(request: AdminRequest) -> None:
     name = request.name
-    listener = request.http.query_params.get("listenerName")
-    listener = listener or request.http.headers.get("x-pulsar-listenername")
-    if listener:
-        raise HttpError(404, f"there is no listener {listener[:60]!r}")
     if is_coordinator_topic(request.broker.cluster, name):
         return
     if not request.broker.namespaces.exists(name.topic.namespace_name):

@@ -84,16 +84,14 @@ def handle_lookup(
     """Send the owner's address, whether the topic exists (yet) or not; its namespace must."""
     try:
         name = parse_authorized(connection, command.topic, Operation.DESCRIBE)
-        if command.advertised_listener_name:
-            raise NotServed(f"there is no listener {command.advertised_listener_name[:60]!r} here")
     except EXPECTED as problem:
         _send_failure(connection, LOOKUP_FAILED, command.request_id, problem)
         return None
     gateway = connection.gateway
     if gateway.catch_up is None or _is_known(gateway.broker, name):
-        _send_owner(connection, command.request_id, name)
+        _send_owner(connection, command, name)
         return None
-    return _find_and_send_owner(connection, command.request_id, name, gateway.catch_up)
+    return _find_and_send_owner(connection, command, name, gateway.catch_up)
 
 
 def _is_known(broker: Broker, name: PulsarName) -> bool:
@@ -105,16 +103,18 @@ def _is_known(broker: Broker, name: PulsarName) -> bool:
 
 async def _find_and_send_owner(
     connection: PulsarConnection,
-    request_id: int,
+    command: CommandLookupTopic,
     name: PulsarName,
     catch_up: Callable[[], Awaitable[None]],
 ) -> None:
     await catch_up()
-    _send_owner(connection, request_id, name)
+    _send_owner(connection, command, name)
 
 
-def _send_owner(connection: PulsarConnection, request_id: int, name: PulsarName) -> None:
-    broker = connection.gateway.broker
+def _send_owner(
+    connection: PulsarConnection, command: CommandLookupTopic, name: PulsarName
+) -> None:
+    broker, request_id = connection.gateway.broker, command.request_id
     namespace = name.topic.namespace_name
     is_coordinator = name.persistent and is_coordinator_topic(broker.cluster, name)
     if not is_coordinator and not broker.namespaces.exists(namespace):
@@ -125,13 +125,17 @@ def _send_owner(connection: PulsarConnection, request_id: int, name: PulsarName)
         owner = find_owner(broker.cluster, name)
     else:
         owner = broker.non_persistent.owner(name.topic)
-    url, tls_url = connection.gateway.service_urls(owner)
+    try:
+        urls = connection.gateway.service_urls(owner, command.advertised_listener_name)
+    except NotServed as problem:
+        _send_failure(connection, LOOKUP_FAILED, request_id, problem)
+        return
     connection.send_command(
         "lookupTopicResponse",
         request_id=request_id,
         response=CONNECT,
-        brokerServiceUrl=url,
-        brokerServiceUrlTls=tls_url,
+        brokerServiceUrl=urls[0],
+        brokerServiceUrlTls=urls[1],
         authoritative=True,
     )
 
