@@ -13,7 +13,7 @@ from tests.gateway.loop import on_loop
 from tests.gateway.pulsar.rig import Peer, Rig, settle
 from tests.security.bypass import ORDERS, SECRET, NoAcls, describe_state
 from trilogue.broker.access.audit import AuditLog
-from trilogue.broker.access.authorizer import Principal
+from trilogue.broker.access.authorizer import CLUSTER, Principal
 from trilogue.gateway.pulsar.commands import TABLE
 from trilogue.wire.pulsar.errors import ServerError
 from trilogue.wire.pulsar.pulsar_pb2 import BaseCommand
@@ -136,7 +136,7 @@ async def test_a_command_without_rights_gets_and_changes_nothing(field, name, pa
         assert describe_state(rig) == (*before, [])
         assert SECRET not in answer
         assert peer.is_cut or errors_in(answer) & REFUSED, answer
-        assert {resource.name for _, resource in rig.rules.asked} <= {ORDERS}
+        assert {resource.name for _, resource in rig.rules.asked} <= {ORDERS, CLUSTER.name}
         # Nor did the connection get hold of a producer or a consumer.
         for later in ("send", "flow", "seek", "getLastMessageId"):
             if not peer.is_cut:

@@ -196,6 +196,43 @@ def test_a_page_makes_no_subscription(node):
     assert request(node, "GET", f"{one}s").json() == ["peeked"]
 
 
+@pytest.mark.parametrize("sees", ["administers a tenant", "lists tenants"])
+def test_a_tenant_that_does_not_exist(node, sees):
+    """Administrators get a real broker's answer; others cannot find tenants by trying names."""
+    for user in ("alice", "mallory"):
+        put_user(node, user)
+    node.allow("mallory", Operation.READ, ResourceKind.TOPIC, "public/default/orders")
+    body = {"adminRoles": ["alice"], "allowedClusters": ["standalone"]}
+    if sees == "lists tenants":
+        node.allow("alice", Operation.DESCRIBE, ResourceKind.CLUSTER, "cluster")
+        body["adminRoles"] = []
+    assert request(node, "PUT", "tenants/acme", body).status_code == 204
+    policy, topic = "namespaces/{}/ns/autoTopicCreation", "persistent/{}/ns/t/partitions"
+    missing = (404, {"reason": "Tenant does not exist"})
+    for method, path in (("POST", policy), ("GET", policy), ("GET", topic), ("PUT", topic)):
+        answers = {
+            (user, tenant): request(node, method, path.format(tenant), POLICY, user=user)
+            for user in ("alice", "mallory")
+            for tenant in ("nobody", "public")
+        }
+        found = answers.pop(("alice", "nobody"))
+        assert (found.status_code, found.json()) == missing, (method, path)
+        assert {each.status_code for each in answers.values()} == {403}
+    audit = node.audit_log.read_text()
+    assert audit.count("namespace nobody/ns") == 4  # each is a refusal, whatever the answer says
+
+    client = connect(node, "alice")
+    with pytest.raises(pulsar.TopicNotFound):
+        client.create_producer("nobody/ns/t")
+    client.close()
+
+    gone = "tenants/acme"
+    if sees == "administers a tenant":
+        assert request(node, "DELETE", gone).status_code == 204
+        answer = request(node, "GET", policy.format("nobody"), user="alice")
+        assert answer.status_code == 403
+
+
 def list_topics(node, domain):
     found = request(node, "GET", f"{domain}/public/default/partitioned").json()
     return [each for each in found if each.endswith("/new")]

@@ -121,6 +121,23 @@ def test_tenants_and_namespaces_survive_a_restart():
     assert again.namespaces.namespace_policies(SHOP).ttl_s == 5
 
 
+def test_administrators_of_any_tenant_are_known():
+    house = House()
+    put = house.namespaces.plan_put_tenant
+    assert not house.namespaces.has_admin("boss")
+
+    house.carry_out(put("acme", Tenant(("boss", "vice")), new=True))
+    house.carry_out(put("shop", Tenant(("boss",)), new=True))
+    assert house.namespaces.has_admin("boss")
+    assert house.again().namespaces.has_admin("vice")
+
+    house.carry_out(put("acme", Tenant(), new=False))
+    assert house.namespaces.has_admin("boss")
+    assert not house.namespaces.has_admin("vice")
+    house.carry_out(house.namespaces.plan_delete_tenant("shop"))
+    assert not house.namespaces.has_admin("boss")
+
+
 def test_an_old_name_with_a_cluster_is_a_namespace_too():
     house = House()
     old = parse_namespace("acme/eu/shop")

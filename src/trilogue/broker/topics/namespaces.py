@@ -17,6 +17,7 @@ setting did not change since; otherwise the caller gets `ConcurrentChange` and d
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -88,6 +89,7 @@ class Namespaces:
         # Called when administrators of a tenant or roles of subscriptions have changed.
         self.access_listeners: list[Callable[[], None]] = []
         self._tenants: dict[str, Tenant] = {DEFAULT_TENANT: Tenant()}
+        self._admin_roles: frozenset[str] | None = None  # of all tenants; None: not collected yet
         self._namespaces: dict[NamespaceName, Namespace] = {DEFAULT_NAME: Namespace()}
         for key, text in settings.items():
             if key.startswith((TENANT_KEY, NAMESPACE_KEY)):
@@ -113,6 +115,13 @@ class Namespaces:
         if self.namespace_names(name):
             return Tenant()
         raise UnknownNamespace(f"there is no tenant {name}")
+
+    def has_admin(self, role: str) -> bool:
+        """Return whether a role is an administrator of at least one tenant."""
+        if self._admin_roles is None:
+            roles = (each.admin_roles for each in self._tenants.values())
+            self._admin_roles = frozenset(chain.from_iterable(roles))
+        return role in self._admin_roles
 
     def namespace_names(self, tenant: str) -> list[NamespaceName]:
         """Return the namespaces of a tenant, in order."""
@@ -245,6 +254,7 @@ class Namespaces:
             self._load(key, text)
 
     def _on_access_change(self) -> None:
+        self._admin_roles = None
         for listener in self.access_listeners:
             listener()
 

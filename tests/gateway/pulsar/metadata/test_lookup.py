@@ -6,7 +6,7 @@ import pytest
 
 from tests.gateway.loop import on_loop
 from tests.gateway.pulsar.rig import Rig, settle
-from trilogue.broker.access.authorizer import Operation, ResourceKind
+from trilogue.broker.access.authorizer import CLUSTER, Operation, ResourceKind
 from trilogue.broker.errors import InvalidSetting
 from trilogue.gateway.pulsar.advertised_listeners import (
     NamedAddresses,
@@ -167,6 +167,28 @@ async def test_lookup_without_permission_is_denied():
 
         assert (await found(peer, "t")).error == ServerError.AuthorizationError
         assert (await counted(peer, "t")).error == ServerError.AuthorizationError
+
+
+@pytest.mark.parametrize("sees", [False, True])
+def test_the_partitions_in_a_tenant_that_does_not_exist(sees):
+    """A real broker: TopicNotFound for each client; here for those that may see the tenants."""
+
+    @on_loop
+    async def scenario():
+        async with Rig() as rig:
+            for tenant in ("nobody", "public"):
+                rig.rules.deny(Operation.DESCRIBE, ResourceKind.TOPIC, f"{tenant}/default/t")
+            if not sees:
+                rig.rules.deny(Operation.DESCRIBE, *CLUSTER)
+            peer = await rig.connected()
+            missing = "TopicNotFound" if sees else "AuthorizationError"
+
+            assert (await counted(peer, "nobody/default/t")).error == ServerError[missing]
+            for name in ("public/default/t", "public/default/t-partition-1"):
+                assert (await counted(peer, name)).error == ServerError.AuthorizationError
+            assert (await found(peer, "nobody/default/t")).error == ServerError.AuthorizationError
+
+    scenario()
 
 
 @on_loop

@@ -23,7 +23,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from trilogue.broker.access.authorizer import Operation, Resource, ResourceKind
-from trilogue.broker.errors import BrokerError, NotOwner
+from trilogue.broker.errors import AccessDenied, BrokerError, NotOwner
 from trilogue.broker.topics.lookup import is_coordinator_topic
 from trilogue.gateway.http.escaped_paths import keep_escaped_slashes
 from trilogue.gateway.http.pulsar import broker_stats
@@ -50,6 +50,7 @@ from trilogue.gateway.http.request_limits import (
     read_body,
 )
 from trilogue.gateway.pulsar.gateway import PulsarGateway
+from trilogue.gateway.pulsar.metadata.tenant_access import is_missing_tenant, may_see_tenants
 from trilogue.log.errors import LogError
 from trilogue.meta.errors import MetaError
 
@@ -57,6 +58,7 @@ log = logging.getLogger(__name__)
 
 V1, V2, V3 = "/admin", "/admin/v2", "/admin/v3"
 PLACE, OLD_PLACE = "{tenant}/{namespace}", "{tenant}/{cluster}/{namespace}"
+IN_TENANT = frozenset({ResourceKind.NAMESPACE, ResourceKind.TOPIC})
 BODY_LEFT = frozenset({408, 413})  # with these the body was not read to its end
 
 
@@ -183,7 +185,7 @@ async def _answer(
         request.broker.cluster, request.name
     )
     if not is_coordinator and not route.is_public:
-        request.check_access(*resource)
+        await _check_access(request, resource)
     if gateway.catch_up is not None:
         await gateway.catch_up()
     if route.operation is Operation.READ and "subscription" in request.params:
@@ -209,6 +211,22 @@ async def _answer(
             },
         )
     return reply
+
+
+async def _check_access(request: AdminRequest, resource: Resource) -> None:
+    """Refuse what the client may not do: AccessDenied, or HttpError 404 for a missing tenant."""
+    try:
+        request.check_access(*resource)
+    except AccessDenied:
+        access, broker = request.access, request.broker
+        if resource.kind not in IN_TENANT or not may_see_tenants(access, broker.namespaces):
+            raise
+        if request.gateway.catch_up is not None:
+            await request.gateway.catch_up()
+        tenant = resource.name.partition("/")[0]
+        if is_missing_tenant(access, broker.namespaces, tenant):
+            raise HttpError(404, "Tenant does not exist") from None
+        raise
 
 
 def _resource_name(request: AdminRequest, kind: ResourceKind) -> object:

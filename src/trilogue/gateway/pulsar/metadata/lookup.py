@@ -2,7 +2,7 @@
 
 LOOKUP is answered Connect, authoritative, with the advertised address of the owner; it creates no
 topic, and one that does not exist yet is created by the node that is asked. A namespace that does
-not exist is refused. There are no other advertised listeners, so a lookup that names one is, too.
+not exist is refused, and so is the name of a listener that the owner does not have.
 PARTITIONED_METADATA creates a topic that does not exist where the namespace's policy says so and
 gives it numbered partitions (topics without them are created by the first producer or consumer),
 unless the client sets metadata_auto_creation_enabled to false, or may only describe the topic. Both
@@ -34,6 +34,7 @@ from trilogue.broker.topics.lookup import (
 from trilogue.gateway.pulsar.connection import PulsarConnection
 from trilogue.gateway.pulsar.errors import EXPECTED, code_of
 from trilogue.gateway.pulsar.metadata.subscription_access import AuthorizedClient
+from trilogue.gateway.pulsar.metadata.tenant_access import is_missing_tenant
 from trilogue.gateway.pulsar.non_persistent.topics import count_partitions
 from trilogue.wire.pulsar.pulsar_pb2 import (
     CommandLookupTopic,
@@ -146,6 +147,10 @@ def handle_partitioned_metadata(
     """Send the number of partitions of a topic; 0 for one without numbered partitions."""
     try:
         name = parse_authorized(connection, command.topic, Operation.DESCRIBE)
+    except AccessDenied as problem:
+        found = _find_refusal(connection, command.topic, problem)
+        _send_failure(connection, PARTITIONS_FAILED, command.request_id, found)
+        return None
     except EXPECTED as problem:
         _send_failure(connection, PARTITIONS_FAILED, command.request_id, problem)
         return None
@@ -161,6 +166,17 @@ def handle_partitioned_metadata(
     count = 0 if name.partition is not None else numbered_partition_count(topic)
     _send_count(connection, command.request_id, count)
     return None
+
+
+def _find_refusal(
+    connection: PulsarConnection, spelled: str, denied: AccessDenied
+) -> AccessDenied | UnknownNamespace:
+    """Return why a client gets no partitions: the tenant is missing, or it is refused."""
+    topic = parse_pulsar(spelled).topic
+    namespaces = connection.gateway.broker.namespaces
+    if is_missing_tenant(connection, namespaces, topic.namespace_name.tenant):
+        return UnknownNamespace(f"there is no tenant {topic.namespace_name.tenant}")
+    return denied
 
 
 async def _create_and_count(
