@@ -23,7 +23,7 @@ from tests.security.live_node import LiveNode
 from trilogue.broker.access.authorizer import Operation
 from trilogue.gateway.kafka.api_table import ApiSpec
 from trilogue.gateway.kafka.apis import TABLE
-from trilogue.gateway.kafka.security.acts import ACTS, NO_ACTS, OWN_LINES
+from trilogue.gateway.kafka.security.audit_lines import AUDIT_LINES, NO_LINES, OWN_LINES
 from trilogue.wire.kafka.quotas.client_quotas import (
     AlterClientQuotasRequest,
     AlterQuotasEntry,
@@ -60,7 +60,7 @@ def wait(futures: dict[Any, Any]) -> None:
 @pytest.mark.parametrize("api", TABLE, ids=lambda api: api.name)
 def test_each_administrative_request_has_a_row(api: ApiSpec):
     is_change = api.operation in CHANGES or api.name.startswith(VERBS)
-    rows = [api.key in table for table in (ACTS, OWN_LINES, NO_ACTS)]
+    rows = [api.key in table for table in (AUDIT_LINES, OWN_LINES, NO_LINES)]
     assert sum(rows) == int(is_change)
 
 

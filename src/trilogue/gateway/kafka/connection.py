@@ -61,7 +61,7 @@ from trilogue.gateway.kafka.produce.request_template import (
     prefix_end,
 )
 from trilogue.gateway.kafka.quotas.metering import Metering
-from trilogue.gateway.kafka.security.acts import ACTS, record_acts
+from trilogue.gateway.kafka.security.audit_lines import AUDIT_LINES, record_audit_lines
 from trilogue.gateway.kafka.security.sasl_login import FAILURE_DELAY_S, SaslLogin
 from trilogue.gateway.listener_security import ListenerSecurity
 from trilogue.gateway.memory_budget import WorkMemory
@@ -424,8 +424,8 @@ class KafkaConnection(ClientConnection):
         start_ns = time.time_ns() if self._is_traced else 0
         answer = api.handler(call, request)
         if api.key != PRODUCE:
-            if api.key in ACTS:
-                answer = record_acts(call, api.key, request, answer)
+            if api.key in AUDIT_LINES:
+                answer = record_audit_lines(call, api.key, request, answer)
             if len(frame) > LARGE and isinstance(answer, api.response):
                 answer = _ready(answer)  # its response is large as well
             self._answer(api, call, answer, aside=api.spec.encode_in_thread or len(frame) > LARGE)

@@ -24,35 +24,35 @@ from trilogue.gateway.steps import next_step
 LINES_PER_STEP: Final = 100
 RESOURCES: Final = {2: ResourceKind.TOPIC, 32: ResourceKind.GROUP}  # of settings; else the cluster
 
-Act = tuple[str, Resource, dict[str, object]]
-Describe = Callable[[Any, Any], Iterator[Act]]
+AuditLine = tuple[str, Resource, dict[str, object]]
+Describe = Callable[[Any, Any], Iterator[AuditLine]]
 
 
 def _topic(name: str) -> Resource:
     return Resource(ResourceKind.TOPIC, str(parse_kafka(name)))
 
 
-def _create_topics(request: Any, response: Any) -> Iterator[Act]:
+def _create_topics(request: Any, response: Any) -> Iterator[AuditLine]:
     if not request.validate_only:
         for each in response.topics:
             if not each.error_code:
                 yield "create topic", _topic(each.name), {}
 
 
-def _delete_topics(_request: Any, response: Any) -> Iterator[Act]:
+def _delete_topics(_request: Any, response: Any) -> Iterator[AuditLine]:
     for each in response.responses:
         if not each.error_code and each.name is not None:
             yield "delete topic", _topic(each.name), {}
 
 
-def _delete_records(_request: Any, response: Any) -> Iterator[Act]:
+def _delete_records(_request: Any, response: Any) -> Iterator[AuditLine]:
     for topic in response.topics:
         partitions = [each.partition_index for each in topic.partitions if not each.error_code]
         if partitions:
             yield "delete records", _topic(topic.name), {"partitions": len(partitions)}
 
 
-def _alter_configs(request: Any, response: Any) -> Iterator[Act]:
+def _alter_configs(request: Any, response: Any) -> Iterator[AuditLine]:
     if request.validate_only:
         return
     settings = {
@@ -71,14 +71,14 @@ def _alter_configs(request: Any, response: Any) -> Iterator[Act]:
         yield "alter settings", resource, {"settings": changed}
 
 
-def _create_partitions(request: Any, response: Any) -> Iterator[Act]:
+def _create_partitions(request: Any, response: Any) -> Iterator[AuditLine]:
     if not request.validate_only:
         for each in response.results:
             if not each.error_code:
                 yield "create partitions", _topic(each.name), {}
 
 
-def _delete_groups(_request: Any, response: Any) -> Iterator[Act]:
+def _delete_groups(_request: Any, response: Any) -> Iterator[AuditLine]:
     for each in response.results:
         if not each.error_code:
             yield "delete group", Resource(ResourceKind.GROUP, each.group_id), {}
@@ -87,7 +87,7 @@ def _delete_groups(_request: Any, response: Any) -> Iterator[Act]:
 def _change_offsets(operation: str, topics: str) -> Describe:
     """Describe a change of a group's positions; the response has the topics in this field."""
 
-    def describe(request: Any, response: Any) -> Iterator[Act]:
+    def describe(request: Any, response: Any) -> Iterator[AuditLine]:
         if not response.error_code:
             group = Resource(ResourceKind.GROUP, request.group_id)
             yield operation, group, {"topics": len(getattr(response, topics))}
@@ -95,7 +95,7 @@ def _change_offsets(operation: str, topics: str) -> Describe:
     return describe
 
 
-def _alter_quotas(request: Any, response: Any) -> Iterator[Act]:
+def _alter_quotas(request: Any, response: Any) -> Iterator[AuditLine]:
     if not request.validate_only:
         for each in response.entries:
             if not each.error_code:
@@ -103,7 +103,7 @@ def _alter_quotas(request: Any, response: Any) -> Iterator[Act]:
                 yield "alter quota", CLUSTER, {"entity": ", ".join(parts)[:1_000]}
 
 
-def _write_markers(request: Any, response: Any) -> Iterator[Act]:
+def _write_markers(request: Any, response: Any) -> Iterator[AuditLine]:
     del request
     for marker in response.markers:
         done = [
@@ -115,7 +115,7 @@ def _write_markers(request: Any, response: Any) -> Iterator[Act]:
             yield "write transaction marker", _topic(name), {"producer": marker.producer_id}
 
 
-ACTS: Final[dict[int, Describe]] = {
+AUDIT_LINES: Final[dict[int, Describe]] = {
     19: _create_topics,
     20: _delete_topics,
     21: _delete_records,
@@ -134,13 +134,15 @@ ACTS: Final[dict[int, Describe]] = {
 OWN_LINES: Final = frozenset({30, 31, 38, 39, 40, 51})
 """The requests whose handlers write their lines."""
 
-NO_ACTS: Final = frozenset({34, 43, 45, 57, 64})
+NO_LINES: Final = frozenset({34, 43, 45, 57, 64})
 """The requests of administrators that are checked and change nothing."""
 
 
-def record_acts(context: RequestContext, key: int, request: Any, answer: HandlerResult) -> Any:
+def record_audit_lines(
+    context: RequestContext, key: int, request: Any, answer: HandlerResult
+) -> Any:
     """Return what the handler of an administrative request returned, with its lines written."""
-    describe = ACTS[key]
+    describe = AUDIT_LINES[key]
     if isinstance(answer, DurableResponse):
         _write(context, describe(request, answer.response))
         return answer
@@ -158,16 +160,16 @@ def record_acts(context: RequestContext, key: int, request: Any, answer: Handler
 
 async def _record(context: RequestContext, describe: Describe, request: Any, answer: Any) -> object:
     response = await answer if isinstance(answer, Awaitable) else answer
-    acts = describe(request, response)
-    while _write(context, islice(acts, LINES_PER_STEP)) == LINES_PER_STEP:
+    lines = describe(request, response)
+    while _write(context, islice(lines, LINES_PER_STEP)) == LINES_PER_STEP:
         await next_step()
     return response
 
 
-def _write(context: RequestContext, acts: Iterable[Act]) -> int:
+def _write(context: RequestContext, lines: Iterable[AuditLine]) -> int:
     """Write the lines, and return how many they were."""
     count = 0
-    for operation, resource, details in acts:
+    for operation, resource, details in lines:
         context.access.record_act(operation, resource, **details)
         count += 1
     return count
