@@ -111,6 +111,20 @@ def test_unfinished_work_names_its_issue():
     assert found == []
 
 
+def test_what_a_subclass_has_to_define_is_abstract():
+    """Then a class without it cannot be instantiated, and the type checker names it."""
+    found = [
+        f"{name(path)}: {function.name}"
+        for path in SOURCES
+        for function in ast.walk(parsed(path))
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in function.body
+        if isinstance(node, ast.Raise) and ast.unparse(node) == "raise NotImplementedError"
+    ]
+
+    assert found == []
+
+
 def test_changelog_has_an_unreleased_part():
     text = (ROOT / "CHANGELOG.md").read_text()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypeVar
@@ -39,7 +40,7 @@ def check_loop(loop: asyncio.AbstractEventLoop | None) -> asyncio.AbstractEventL
     return running
 
 
-class AsyncCloseable:
+class AsyncCloseable(ABC):
     """Is closed at the end of an `async with`, in the event loop where it was first used."""
 
     _bound_loop: asyncio.AbstractEventLoop | None = None
@@ -48,9 +49,9 @@ class AsyncCloseable:
         """Bind it to the running event loop; ClientError where it is bound to another."""
         self._bound_loop = check_loop(self._bound_loop)
 
+    @abstractmethod
     async def close(self) -> None:
         """Close it."""
-        raise NotImplementedError
 
     async def __aenter__(self) -> Self:
         return self
@@ -107,6 +108,6 @@ class ClientBase(AsyncCloseable):
         finally:
             await self._disconnect()
 
+    @abstractmethod
     async def _disconnect(self) -> None:
         """Close the connections."""
-        raise NotImplementedError

@@ -19,6 +19,7 @@ take frames, setting `_in_step`, and replace receipts after a failed commit.
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
@@ -48,7 +49,7 @@ class InFlightLimits(msgspec.Struct, frozen=True):
     request_bytes: int = 8 << 20  # of their frames
 
 
-class MultiplexedConnection:
+class MultiplexedConnection(ABC):
     """One client: frames in, frames out."""
 
     gateway: ProtocolGateway
@@ -131,9 +132,9 @@ class MultiplexedConnection:
 
     # ---- what a protocol overrides
 
+    @abstractmethod
     def replace_receipts(self, receipts: list[Buffer], problem: BaseException) -> list[Buffer]:
         """Return the frames in place of receipts whose messages are not durable."""
-        raise NotImplementedError
 
     def resume_sending(self) -> None:
         """Let consumers and others go on that wait for the peer to read."""

@@ -21,6 +21,7 @@ import contextlib
 import logging
 import queue
 import threading
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
@@ -70,7 +71,7 @@ class QueuedChange:
         self.error: Exception | None = None
 
 
-class QueuedMeta:
+class QueuedMeta(ABC):
     """A store with one writer thread, which a subclass runs in `_write`."""
 
     def __init__(self, state: MetaState, on_failed: OnFailed | None, *, shared: bool) -> None:
@@ -141,9 +142,9 @@ class QueuedMeta:
         if self.shared:
             await self.write([])
 
+    @abstractmethod
     def snapshots(self) -> Iterator[tuple[bytes, bytes]]:
         """Read all snapshots, in the order of their keys."""
-        raise NotImplementedError
 
     def manifest(self) -> Manifest:
         """Return the present topics, partitions and segments."""
@@ -211,9 +212,9 @@ class QueuedMeta:
 
     # ── the writer's side ─────────────────────────────────────────────────────────────────────
 
+    @abstractmethod
     def _write(self) -> None:
         """Write what is in the queue until None comes."""
-        raise NotImplementedError
 
     def _take_waiting(self, batch: list[QueuedChange | None]) -> tuple[list[QueuedChange], bool]:
         """Return the changes that wait, after those of `batch`, and whether more may come."""

@@ -14,6 +14,7 @@ import asyncio
 import mmap
 import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from struct import Struct
@@ -27,27 +28,27 @@ WAIT_MAX_S: Final = 5.0
 LOOK_S: Final = 0.002
 
 
-class AppliedVersions:
+class AppliedVersions(ABC):
     """How far other nodes are; a subclass has the place where they report it."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
 
+    @abstractmethod
     def publish(self, version: int) -> None:
         """Record that this node has applied all changes up to a version."""
-        raise NotImplementedError
 
+    @abstractmethod
     def begin(self, version: int) -> None:
         """Record the version with which this node starts."""
-        raise NotImplementedError
 
+    @abstractmethod
     def all_have(self, version: int) -> bool:
         """Whether every other node that is alive has applied a version."""
-        raise NotImplementedError
 
+    @abstractmethod
     def close(self) -> None:
         """Let go of the place."""
-        raise NotImplementedError
 
     async def wait_for_others(self, version: int) -> None:
         """Return when the others have applied a version, or after `WAIT_MAX_S` without them."""

@@ -7,6 +7,7 @@ group gives up its name.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import ClassVar, Generic, TypeVar
 
 from trilogue.broker.errors import UnknownGroup, UnknownMember
@@ -17,7 +18,7 @@ from trilogue.broker.groups.registry import GroupRegistry
 G = TypeVar("G", bound=Group)
 
 
-class GroupKindRegistry(Generic[G]):
+class GroupKindRegistry(ABC, Generic[G]):
     """The front of one kind of groups: every call names its group."""
 
     group_class: type[G]
@@ -27,9 +28,9 @@ class GroupKindRegistry(Generic[G]):
     def __init__(self, groups: GroupRegistry) -> None:
         self.groups = groups
 
+    @abstractmethod
     def make_group(self, name: str) -> G:
         """Return a new group, which is not registered."""
-        raise NotImplementedError
 
     def find_group(self, name: str) -> G:
         """Return a group of this kind; raises UnknownGroup."""

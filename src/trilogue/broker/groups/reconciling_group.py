@@ -7,6 +7,7 @@ member is removed when its session ends, or when it does not give up in time wha
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Final, Generic, TypeVar
 from typing import Protocol as Port
@@ -52,7 +53,7 @@ class MemberLimits(Port):
         """How many members a group may have."""
 
 
-class ReconcilingGroup(Generic[M]):
+class ReconcilingGroup(ABC, Generic[M]):
     """A group of members that walk to a target."""
 
     session_key: ClassVar[str]  # names of the settings that a group may override
@@ -305,6 +306,6 @@ class ReconcilingGroup(Generic[M]):
         """Wait for the next heartbeat."""
         self.wait(member, MemberTimer.SESSION, self.session_timeout_ms(member))
 
+    @abstractmethod
     def fence(self, member: M) -> None:
         """Remove a member, by its will or not."""
-        raise NotImplementedError

@@ -19,6 +19,7 @@ import itertools
 import logging
 import random
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -58,7 +59,7 @@ class ClientContext:
     """What runs in the background until the client is closed."""
 
 
-class TopicAttachment:
+class TopicAttachment(ABC):
     """A producer or consumer of one topic or partition, attached to its broker."""
 
     def __init__(self, core: ClientContext, topic: str) -> None:
@@ -87,35 +88,35 @@ class TopicAttachment:
 
     # What producers and consumers fill in.
 
+    @abstractmethod
     def _register_events(self, connection: PulsarConnection) -> None:
         """Register for the frames of this producer or consumer."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _unregister_events(self, connection: PulsarConnection) -> None:
         """Unregister from the connection."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _create_command(self, connection: PulsarConnection, request_id: int) -> BaseCommand:
         """The command that creates us at the broker."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _close_command(self, request_id: int) -> BaseCommand:
         """The command that closes us at the broker."""
-        raise NotImplementedError
 
     async def _on_created(self, connection: PulsarConnection, answer: Any, request_id: int) -> None:
         """Take in the answer; may wait for more."""
 
+    @abstractmethod
     def _on_attached(self, connection: PulsarConnection) -> None:
         """Go on where we stopped."""
-        raise NotImplementedError
 
     def _on_detached(self) -> None:
         """Whatever belonged to the connection is gone."""
 
+    @abstractmethod
     def _on_failed(self, problem: ClientError) -> None:
         """Fail every waiting call: there will be no further attempt."""
-        raise NotImplementedError
 
     def _is_final(self, problem: PulsarError, *, again: bool) -> bool:
         """Whether trying again is of no use; some refusals pass for one who was there before."""

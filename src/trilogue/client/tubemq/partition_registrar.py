@@ -6,6 +6,7 @@ A lock keeps the order of requests to the brokers.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Final
@@ -49,7 +50,7 @@ NOT_REGISTERED: Final = frozenset(
 """The broker does not know us as the partition's reader (any more): to be registered again."""
 
 
-class PartitionRegistrar:
+class PartitionRegistrar(ABC):
     """The registrations of one consumer at the brokers."""
 
     def __init__(
@@ -69,9 +70,9 @@ class PartitionRegistrar:
         self._retry: dict[str, BrokerPartition] = {}
         self._sign: set[Address] = set()
 
+    @abstractmethod
     def _pump(self) -> None:
         """Send gets to the registered partitions."""
-        raise NotImplementedError
 
     # Taking partitions and giving them back.
 

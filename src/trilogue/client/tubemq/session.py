@@ -22,6 +22,7 @@ import re
 import socket
 import time
 import warnings
+from abc import abstractmethod
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -118,21 +119,21 @@ class MasterSession(AsyncCloseable):
 
     # What producers and consumers fill in.
 
+    @abstractmethod
     async def _register_once(self) -> None:
         """Register at the master and keep its response."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def _heartbeat_once(self) -> None:
         """Send a heartbeat to the master and keep its response."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def _leave(self) -> None:
         """Leave the servers; the lock keeps heartbeats to masters out."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _on_failed(self) -> None:
         """Fail every waiting call: the session is over."""
-        raise NotImplementedError
 
     @property
     def _needs_heartbeat(self) -> bool:

@@ -19,6 +19,7 @@ import asyncio
 import logging
 import os
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, NamedTuple, TypeVar, Unpack
@@ -161,7 +162,7 @@ class GatewayContext(ProtocolGateway):
         return self.broker.cluster.topic_by_id(topic_id)
 
 
-class ClientConnection(PipelinedConnection):
+class ClientConnection(PipelinedConnection, ABC):
     """What handlers use of the connection that their request came by."""
 
     def __init__(self) -> None:
@@ -170,9 +171,9 @@ class ClientConnection(PipelinedConnection):
         self.closing: dict[object, Callable[[], None]] = {}  # called when the client has gone
         self.dispatch_limiters: dict[int, SubscriptionLimiter] = {}  # by partition id
 
+    @abstractmethod
     def require_metering(self) -> Metering:
         """Return the object that counts this connection's requests, made if there is none."""
-        raise NotImplementedError
 
 
 class RequestContext:

@@ -8,6 +8,7 @@ that up to `max_poll_s`, which is the rebalance time-out, and then removes the m
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Protocol
 
@@ -55,7 +56,7 @@ class AssignedConsumer(Protocol):
         """Whether the application has not come for more for too long."""
 
 
-class GroupMember:
+class GroupMember(ABC):
     """One member of a group; a subclass for each group protocol."""
 
     FENCED: frozenset[ErrorCode] = frozenset()
@@ -86,9 +87,9 @@ class GroupMember:
         """The member, as a commit names it."""
         return MemberIdentity(self.member_id, self.generation, self._options.instance_id)
 
+    @abstractmethod
     def rejoin(self) -> None:
         """What is wanted has changed."""
-        raise NotImplementedError
 
     def on_poll(self) -> None:
         """The application polls again, after we had left because it did not."""
@@ -123,9 +124,9 @@ class GroupMember:
                 self._reader.report_error(problem)
                 await asyncio.sleep(FAILED_PAUSE_S)
 
+    @abstractmethod
     async def _step(self) -> None:
         """Do what is next: join, wait, beat."""
-        raise NotImplementedError
 
     async def _heartbeat(self) -> None:
         """Send a heartbeat; leave the group if the application does not poll."""
@@ -136,12 +137,13 @@ class GroupMember:
         await self._lose_membership(keep_id=False)
         self._has_left = True
 
+    @abstractmethod
     async def _send_heartbeat(self) -> None:
-        raise NotImplementedError
+        """Send a heartbeat and handle its response."""
 
+    @abstractmethod
     async def leave(self, reason: str) -> None:
         """Leave the group, as far as one of our kind does."""
-        raise NotImplementedError
 
     async def _on_refused(self, problem: KafkaError) -> None:
         """Handle the error of a coordinator."""

@@ -7,6 +7,7 @@ sent after the next reconnection, before the first permits.
 from __future__ import annotations
 
 import asyncio
+from abc import abstractmethod
 from typing import Any, Final
 
 from trilogue.client.errors import ClientError, ConnectionLost
@@ -107,9 +108,9 @@ class AckSender(TopicAttachment):
         if self._acks.has_news:
             self._schedule_flush()
 
+    @abstractmethod
     def redeliver(self) -> None:
         """Have everything sent again that is not acknowledged."""
-        raise NotImplementedError
 
     async def _request(self, field: str, command: Any, about: str) -> Any:
         """Send a request of this consumer to where it is attached and wait for the answer."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -163,7 +164,7 @@ def _queue_size(query: SocketQuery) -> int:
     return max(1, min(query.number("receiverQueueSize", QUEUE_MAX), QUEUE_MAX))
 
 
-class _ReceivingSession:
+class _ReceivingSession(ABC):
     """Sends what comes, while there are permits, and handles what the client sends."""
 
     def __init__(self, websocket: WebSocket, consumer: Consumer, limit: int) -> None:
@@ -215,8 +216,9 @@ class _ReceivingSession:
     async def _has_ended(self) -> bool:
         return self._consumer.at_end
 
+    @abstractmethod
     async def _handle(self, command: Command) -> None:
-        raise NotImplementedError
+        """Handle a command of this kind of session."""
 
 
 class ReaderSession(_ReceivingSession):
