@@ -232,7 +232,7 @@ async def set_namespace_policy(
 
 async def set_namespace_quota(request: AdminRequest) -> None:
     """Set or unset one kind of backlog quota."""
-    await set_namespace_policy(request, QUOTA, _quota_change(request))
+    await set_namespace_policy(request, QUOTA, _change_entry(request, _quota_kind(request)))
 
 
 def _quota_kind(request: AdminRequest) -> str:
@@ -242,15 +242,14 @@ def _quota_kind(request: AdminRequest) -> str:
     return kind
 
 
-def _quota_change(request: AdminRequest) -> Callable[[Any], Any]:
-    """Return the change of the quotas for the request: the other kind stays."""
-    kind = _quota_kind(request)
-    quota = None if request.http.method == "DELETE" else request.any_json()
+def _change_entry(request: AdminRequest, name: str) -> Callable[[Any], Any]:
+    """Return the change of one entry of a policy that is a table: the other entries stay."""
+    entry = None if request.http.method == "DELETE" else request.any_json()
 
     def changed(before: Any) -> Any:
-        after = {} if before is UNSET else {k: each for k, each in before.items() if k != kind}
-        if quota is not None:
-            after[kind] = quota
+        after = {} if before is UNSET else {k: each for k, each in before.items() if k != name}
+        if entry is not None:
+            after[name] = entry
         return after or UNSET
 
     return changed
@@ -309,16 +308,8 @@ def get_named_dispatch_rate(request: AdminRequest) -> object:
 
 async def set_named_dispatch_rate(request: AdminRequest) -> None:
     """Set or unset the dispatch rate of one subscription."""
-    name = request.params["subscription"]
-    rate = None if request.http.method == "DELETE" else request.any_json()
-
-    def changed(before: Any) -> Any:
-        after = {} if before is UNSET else {k: each for k, each in before.items() if k != name}
-        if rate is not None:
-            after[name] = rate
-        return after or UNSET
-
-    await set_topic_policy(request, NAMED_RATES, changed)
+    change = _change_entry(request, request.params["subscription"])
+    await set_topic_policy(request, NAMED_RATES, change)
 
 
 async def delete_topic_policies(request: AdminRequest) -> None:
@@ -333,7 +324,7 @@ async def delete_topic_policies(request: AdminRequest) -> None:
 
 async def set_topic_quota(request: AdminRequest) -> None:
     """Set or unset one kind of backlog quota."""
-    await set_topic_policy(request, QUOTA, _quota_change(request))
+    await set_topic_policy(request, QUOTA, _change_entry(request, _quota_kind(request)))
 
 
 # -- of either
