@@ -12,6 +12,7 @@ from trilogue.entry.memory cimport (
 
 
 cdef int64_t _MAX_INT64
+cdef int _CODEC_MASK, _LAST_CODEC, _TRANSACTIONAL
 
 cpdef object read_header(object buffer, Py_ssize_t pos=*)
 

@@ -14,6 +14,9 @@ import cython
 
 from trilogue.entry.checksum import crc32c
 from trilogue.entry.entry import (
+    CODEC_MASK,
+    TRANSACTIONAL,
+    Codec,
     CorruptEntry,
     EntryHeader,
     EntryTooLarge,
@@ -35,6 +38,9 @@ Keys: TypeAlias = list[tuple[int, int, bytes | None, bool]]
 
 _tuple_new = tuple.__new__
 _MAX_INT64 = 2**63 - 1
+_CODEC_MASK = CODEC_MASK
+_LAST_CODEC = int(Codec.ZSTD)
+_TRANSACTIONAL = TRANSACTIONAL
 
 if not cython.compiled:  # walk.pxd imports the compiled version
     from trilogue.entry.header import (
@@ -121,13 +127,13 @@ def _check_contents(fields: Fields) -> Int:
     base_timestamp = fields[6]
     max_timestamp = fields[7]
     record_count = fields[11]
-    if attributes & ~0x17:  # all but codec and transactional
+    if attributes & ~(_CODEC_MASK | _TRANSACTIONAL):
         raise InvalidEntry(f"a producer may not set attributes {attributes & 0xFFFF:#06x}")
-    if attributes & 0x07 > 4:
-        raise UnsupportedCompression(f"codec {attributes & 0x07} does not exist")
+    if attributes & _CODEC_MASK > _LAST_CODEC:
+        raise UnsupportedCompression(f"codec {attributes & _CODEC_MASK} does not exist")
     if record_count != last_offset_delta + 1:
         raise InvalidEntry(f"{record_count} records with last offset delta {last_offset_delta}")
-    if attributes & 0x07 == 0 and record_count * SMALLEST_RECORD > length - HEADER_SIZE:
+    if attributes & _CODEC_MASK == 0 and record_count * SMALLEST_RECORD > length - HEADER_SIZE:
         raise InvalidEntry(f"{record_count} records do not fit into {length - HEADER_SIZE} bytes")
     if base_timestamp < -1 or max_timestamp < -1:
         raise InvalidEntry(f"timestamps {base_timestamp} to {max_timestamp}")
@@ -144,7 +150,7 @@ def _check_producer(fields: Fields) -> Int:
     if producer_id < -1:
         raise InvalidEntry(f"producer id {producer_id}")
     if producer_id == -1:
-        if attributes & 0x10:
+        if attributes & _TRANSACTIONAL:
             raise InvalidEntry("transactional, but without a producer id")
     elif producer_epoch < 0 or base_sequence < 0:
         raise InvalidEntry(f"producer epoch {producer_epoch}, sequence {base_sequence}")
