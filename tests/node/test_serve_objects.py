@@ -122,6 +122,7 @@ def test_old_messages_are_read_from_objects_and_go_from_there(tmp_path: Path, st
         assert consume(server, "t", COUNT) == sent
 
         assert metrics(server)["trilogue_object_reads_total"] > 0
+        assert "trilogue_object_cache_evictions_total" in metrics(server)
         server.kill9()
     with start(tmp_path, store) as server:
         store.hide()

@@ -389,6 +389,7 @@ class NodeMetrics:
             ("failures", "Other requests that no retry helped.", reads.failures),
             ("cache_hits", "Chunks found in memory.", cache.counts.hits),
             ("cache_misses", "Chunks read from object storage.", cache.counts.misses),
+            ("cache_evictions", "Chunks dropped to make room.", cache.counts.evicted),
         ):
             yield counter(f"object_{name}", doc, value)
         yield gauge("object_cache_bytes", "Memory that the cache takes.", cache.size)
