@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from msgspec.structs import replace
 
 from trilogue.log.jobs.merge_plan import (
+    KnownSegments,
     Plan,
     first_level,
     is_apart,
@@ -84,7 +85,7 @@ class World:
         while plan := to_the_end(
             plan_merge(list(self.segments.values()), self.starts, (), self.now_ms)
         ):
-            assert not to_the_end(is_apart(plan.inputs, self.segments.values()))
+            assert not to_the_end(is_apart(plan.inputs, KnownSegments(self.segments.values())))
             self.carry_out(plan)
         self.most = max(self.most, len(self.segments))
 

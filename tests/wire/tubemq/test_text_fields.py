@@ -26,7 +26,6 @@ from trilogue.wire.tubemq.text_fields import (
     held_texts,
     parse_held,
     parse_required,
-    required_text,
 )
 
 BROKER = BrokerInfo(1, "127.0.0.1", 18123)
@@ -98,7 +97,6 @@ def test_a_third_part_need_not_be_there():
 def test_where_a_bound_group_begins():
     required = {PartitionKey(1, "demo", 0): 112, PartitionKey(1, "demo", 1): 56}
 
-    assert required_text(required) == "1:demo:0=112,1:demo:1=56"
     assert parse_required(" 1:demo:0=112 ,,1:demo:1=56") == required
     assert parse_required("") == {}
     for wrong in ("1:demo:0", "1:demo=5", "1:demo:0=x"):

@@ -29,7 +29,6 @@ class AuditLog:
         self, emit: Emit, now_ms: Callable[[], int], *, lines_per_s: int = LINES_PER_S
     ) -> None:
         self.refusals = 0
-        self.failed_logins = 0
         self._emit = emit
         self._now_ms = now_ms
         self._lines_per_s = lines_per_s
@@ -65,7 +64,6 @@ class AuditLog:
         self, user: str, protocol: str, host: str, *, method: str, reason: str
     ) -> None:
         """Credentials were refused; `user` is the name that the client stated."""
-        self.failed_logins += 1
         line: dict[str, object] = {
             "principal": user[:TEXT_MAX],
             "protocol": protocol,

@@ -235,7 +235,7 @@ def _tier(runs: Sequence[Sequence[SegmentInfo]], known: KnownSegments) -> Steps[
             places = [at for at, each in enumerate(run) if each.level == level]
             if len(places) >= SMALL_MIN:
                 some = run[places[0] : places[-1] + 1]
-                if (yield from _is_apart(some, known)):  # by an older one of the same run
+                if (yield from is_apart(some, known)):  # by an older one of the same run
                     some = run[: places[-1] + 1]
                 return _plan(some, level + 1)
     return None
@@ -290,12 +290,8 @@ class KnownSegments(NamedTuple):
     is_one_journal: bool = True
 
 
-def is_apart(inputs: Iterable[SegmentInfo], known: Collection[SegmentInfo]) -> Steps[bool]:
+def is_apart(inputs: Iterable[SegmentInfo], known: KnownSegments) -> Steps[bool]:
     """Return whether another segment has messages between those of two inputs, in any partition."""
-    return (yield from _is_apart(inputs, KnownSegments(known)))
-
-
-def _is_apart(inputs: Iterable[SegmentInfo], known: KnownSegments) -> Steps[bool]:
     span = _Span()
     for segment in inputs:
         yield from span.add(segment)

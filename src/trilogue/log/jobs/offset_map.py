@@ -13,7 +13,6 @@ from typing import Final
 
 DIGEST_SIZE: Final = 16
 SLOT_SIZE: Final = DIGEST_SIZE + 8
-NOT_THERE: Final = -1
 _FIRST_SLOTS: Final = 1 << 10
 _FILLED: Final = 0.75  # a fuller table makes searches long
 

@@ -108,10 +108,6 @@ class SealedManifest(msgspec.Struct, frozen=True):
     partitions: dict[int, PartitionRange] = msgspec.field(default_factory=dict)
     segments: tuple[SealedSegment, ...] = ()
 
-    def segments_for(self, partition_id: int) -> list[SealedSegment]:
-        """Return the segments that may hold something of a partition, in no particular order."""
-        return [segment for segment in self.segments if segment.may_hold(partition_id)]
-
 
 def seal_manifest(manifest: Manifest) -> SealedManifest:
     """Reduce a manifest to the content of its file."""

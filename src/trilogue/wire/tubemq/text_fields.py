@@ -238,11 +238,6 @@ def parse_required(text: str) -> dict[PartitionKey, int]:
     return required
 
 
-def required_text(required: dict[PartitionKey, int]) -> str:
-    """Write what parse_required reads."""
-    return ",".join(f"{key}={offset}" for key, offset in required.items())
-
-
 def parse_held(text: str) -> Iterator[PartitionKey]:
     """Read `topic#id:partition,id:partition`: the partitions of a client-balanced consumer.
 
