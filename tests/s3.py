@@ -18,7 +18,7 @@ from random import Random
 from tools.servers.probe import free_port
 
 from trilogue.log.errors import ObjectExists, ObjectMissing
-from trilogue.log.objects.objects import Listed, Objects, ObjectsEnvironment
+from trilogue.log.objects.objects import ListedObject, Objects, ObjectsEnvironment
 from trilogue.log.objects.obstore_store import StoreOptions
 
 KEYS = {"AWS_ACCESS_KEY_ID": "a-key", "AWS_SECRET_ACCESS_KEY": "a-very-secret-word"}
@@ -62,11 +62,11 @@ class MemoryObjects:
         self._enter("delete", key)
         self.objects.pop(key, None)
 
-    def list(self, prefix: str) -> Iterator[Listed]:
+    def list(self, prefix: str) -> Iterator[ListedObject]:
         self._enter("list", prefix)
         for key in sorted(self.objects):
             if key.startswith(f"{prefix}/"):
-                yield Listed(key, len(self.objects[key]))
+                yield ListedObject(key, len(self.objects[key]))
 
     def count(self, operation: str) -> int:
         return sum(each == operation for each, _ in self.calls)

@@ -8,7 +8,7 @@ import pytest
 
 from trilogue.cli.messages import produce_lines
 from trilogue.cli.messages.consume_format import FormatError, formatter
-from trilogue.cli.messages.produce_lines import Lines, LinesError, Outgoing
+from trilogue.cli.messages.produce_lines import InputMessage, Lines, LinesError
 from trilogue.client.kafka.consumer.message import Message
 
 MESSAGE = Message("orders", 2, 7, 0, b"k", b"\xff", (("h", b"1"), ("none", None)))
@@ -61,8 +61,8 @@ def test_a_file_without_line_ends_is_not_read_into_memory(file, monkeypatch):
 def test_keys_values_and_tombstones():
     lines = Lines(files=[], separator="\\t", tombstones=True, headers=(("a", "b"),))
 
-    assert lines.message(b"k\tv\tw") == Outgoing(b"k", b"v\tw", (("a", b"b"),))
-    assert lines.message(b"k\t") == Outgoing(b"k", None, (("a", b"b"),))
+    assert lines.message(b"k\tv\tw") == InputMessage(b"k", b"v\tw", (("a", b"b"),))
+    assert lines.message(b"k\t") == InputMessage(b"k", None, (("a", b"b"),))
     with pytest.raises(LinesError, match="after a key"):
         lines.message(b"no key")
 
@@ -104,7 +104,7 @@ def test_json_lines_of_consume_are_accepted_by_produce():
     line = formatter(None, as_json=True, keys=False)(MESSAGE)
 
     assert json.loads(line)["value_base64"] == "/w=="
-    assert Lines(files=[], as_json=True).message(line) == Outgoing(
+    assert Lines(files=[], as_json=True).message(line) == InputMessage(
         b"k", b"\xff", (("h", b"1"), ("none", None)), 0, 2
     )
 

@@ -7,7 +7,7 @@ from base64 import b64encode
 from hypothesis import strategies as st
 
 from trilogue.entry.conversion import convert
-from trilogue.entry.conversion.convert import Section, Skipped, TubeMessage
+from trilogue.entry.conversion.convert import Section, SkippedRange, TubeMessage
 from trilogue.entry.entry import Codec, EntryHeader, Record
 from trilogue.entry.kafka.record_batch import build_batch, iter_records, read_header, set_base
 from trilogue.entry.pulsar.pulsar_batch import PulsarMessage, build_entry, walk_messages
@@ -28,7 +28,7 @@ def stored(section: bytes, base_offset: int = 0, epoch: int = 7) -> tuple[bytes,
     return bytes(placed), read_header(placed)
 
 
-def to_pulsar(batch: bytes, limit: int = LIMIT) -> list[Section | Skipped]:
+def to_pulsar(batch: bytes, limit: int = LIMIT) -> list[Section | SkippedRange]:
     return convert.pulsar_sections(batch, read_header(batch), limit=limit)
 
 
@@ -46,7 +46,7 @@ def read_section(section: Section) -> tuple[MessageMetadata, list[PulsarMessage]
     return metadata, list(walk_messages(entry, header))
 
 
-def back_to_kafka(sections: list[Section | Skipped]) -> list[Record]:
+def back_to_kafka(sections: list[Section | SkippedRange]) -> list[Record]:
     found: list[Record] = []
     for section in sections:
         assert isinstance(section, Section), section

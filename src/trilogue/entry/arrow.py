@@ -104,7 +104,7 @@ class ArrowReader:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the full batches. `aborted`: (producer id, first offset), as in the response."""
         view = memoryview(entries)
-        transactions = _Aborted(aborted)
+        transactions = _AbortedEntries(aborted)
         pos = 0
         while pos < len(view) and not self.done:
             if pos and _is_cut(view, pos):
@@ -185,7 +185,7 @@ def _is_cut(view: memoryview, pos: int) -> bool:
     return int.from_bytes(view[pos + 8 : pos + LENGTH_PREFIX], "big") > room - LENGTH_PREFIX
 
 
-class _Aborted:
+class _AbortedEntries:
     """Finds the entries of a fetch that readers skip: transaction markers, aborted transactions."""
 
     def __init__(self, aborted: Iterable[tuple[int, int]]) -> None:

@@ -25,7 +25,7 @@ from trilogue.entry.conversion.convert import (
     TUBEMQ_WINDOW,
     Batch,
     Section,
-    Skipped,
+    SkippedRange,
     TubeMessage,
     kafka_batch,
 )
@@ -51,7 +51,7 @@ _MESSAGE_OVERHEAD: Final = 200  # bytes that an object of one message takes besi
 
 # Partition id, first offset, format of the client, and a limit; for old Kafka clients their magic.
 _Key = tuple[int, int, Format, int]
-_Value = Batch | list[Section | Skipped] | list[TubeMessage | Skipped]
+_Value = Batch | list[Section | SkippedRange] | list[TubeMessage | SkippedRange]
 
 
 class ConversionCache:
@@ -182,7 +182,7 @@ class ConversionCache:
 
     def for_pulsar(
         self, partition_id: int, entry: Buffer, header: EntryHeader, limit: int, *, keep: bool
-    ) -> list[Section | Skipped]:
+    ) -> list[Section | SkippedRange]:
         """Convert one entry of another format into sections of at most `limit` bytes."""
         key = (partition_id, header.base_offset, Format.PULSAR, limit)
         found = self._look_up(key) if keep else None
@@ -190,7 +190,7 @@ class ConversionCache:
             found = convert_for_pulsar(entry, header, limit=limit)
             size = sum(len(each.data) for each in found if isinstance(each, Section))
             self._made(key, found, size, keep=keep)
-        sections = cast("list[Section | Skipped]", found)
+        sections = cast("list[Section | SkippedRange]", found)
         self._report_all("pulsar", partition_id, header, sections)
         return sections
 
@@ -203,7 +203,7 @@ class ConversionCache:
         *,
         keep: bool,
         limit: int = TUBEMQ_MAX,
-    ) -> list[TubeMessage | Skipped]:
+    ) -> list[TubeMessage | SkippedRange]:
         """Convert the window of an entry of another format that has an offset.
 
         It may begin before `offset`, and its last item shows where the next one begins
@@ -217,7 +217,7 @@ class ConversionCache:
             size = _MESSAGE_OVERHEAD * len(found)
             size += sum(len(each.data) for each in found if isinstance(each, TubeMessage))
             self._made(key, found, size, keep=keep)
-        messages = cast("list[TubeMessage | Skipped]", found)
+        messages = cast("list[TubeMessage | SkippedRange]", found)
         self._report_all("tubemq", partition_id, header, messages)
         return messages
 
@@ -262,11 +262,11 @@ class ConversionCache:
         self, reader: str, partition_id: int, header: EntryHeader, found: Sequence[object]
     ) -> None:
         for each in found:
-            if isinstance(each, Skipped):
+            if isinstance(each, SkippedRange):
                 self._report(reader, partition_id, header, each)
 
     def _report(
-        self, reader: str, partition_id: int, header: EntryHeader, skipped: Skipped
+        self, reader: str, partition_id: int, header: EntryHeader, skipped: SkippedRange
     ) -> None:
         """Count messages that a client does not get, and log at most once a second."""
         if skipped.reason is None or not skipped.messages:

@@ -25,7 +25,7 @@ from trilogue.log.errors import StorageFailed
 from trilogue.log.files import FileSystem
 from trilogue.log.journal.files import JournalFiles, SealedFile
 from trilogue.log.journal.journal import Journal, JournalLimits
-from trilogue.log.journal.recovery import Recovered, recover, salvage
+from trilogue.log.journal.recovery import RecoveryResult, recover, salvage
 from trilogue.log.journal.replay import FrameReplay, OnEntry, OnFact, OnForeign
 from trilogue.log.objects.cache import ObjectCache
 from trilogue.log.partition_log import PartitionLog
@@ -94,7 +94,7 @@ class Log:
         self.on_failed: Callable[[StorageFailed], None] = _ignore
         # The start offset of a partition of another node; None: there is no such partition.
         self.foreign_start: Callable[[int], int | None] = lambda _: None
-        self.recovered: Recovered | None = None
+        self.recovered: RecoveryResult | None = None
         self.readers = SegmentReaders(around.fs, directory.segments, objects=around.objects)
         self._fs = around.fs
         self._scheduler = around.scheduler
@@ -185,7 +185,7 @@ class Log:
         self,
         manifest: Manifest,
         owner_epoch: Callable[[int], int],
-        recovered: Recovered,
+        recovered: RecoveryResult,
         replay: FrameReplay,
     ) -> None:
         for partition_id, known in manifest.partitions.items():

@@ -43,7 +43,7 @@ from trilogue.meta.postgres_connection import (
     is_full,
     may_pass,
 )
-from trilogue.meta.postgres_opening import Opening, WrongCluster
+from trilogue.meta.postgres_opening import OpeningTransaction, WrongCluster
 from trilogue.meta.postgres_schema import (
     APPLIED,
     CHANGED,
@@ -113,7 +113,7 @@ class PostgresMeta(QueuedMeta):
         CorruptLog, NewerFormat, WrongCluster.
         """
         owners = owners or (node_id,)
-        opening = Opening(
+        opening = OpeningTransaction(
             node_id, home, cluster_id, owners, new_cluster_id, after_epoch, after_renewals
         )
         with blocking_connection(url) as connection:

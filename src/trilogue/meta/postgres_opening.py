@@ -37,7 +37,7 @@ class WrongCluster(StorageFailed):
     """The database has another cluster, or another folder has the journal of this node."""
 
 
-class Opening(msgspec.Struct, frozen=True):
+class OpeningTransaction(msgspec.Struct, frozen=True):
     """The first transaction of a node: cluster, identity, epoch, blocks of ids."""
 
     node_id: int

@@ -396,7 +396,7 @@ class Node:
 
     async def _join_cluster(self, cluster: ClusterPlace) -> None:
         """Reach the other nodes, and answer no client while the lease of this one is over."""
-        from trilogue.node.cluster.lease_guard import LeaseGuard, Suspended
+        from trilogue.node.cluster.lease_guard import LeaseGuard, SuspendableListener
         from trilogue.node.cluster.links import LISTENER, reach_nodes
 
         advertised = self.gateways.advertised
@@ -405,7 +405,10 @@ class Node:
         )
         advertised[LISTENER] = address
         if self.storage.shared is not None:
-            suspended: dict[str, Suspended] = {**self.gateways.listeners, LISTENER: server}
+            suspended: dict[str, SuspendableListener] = {
+                **self.gateways.listeners,
+                LISTENER: server,
+            }
             self.add_work(LeaseGuard(self.storage.shared, suspended).run())
 
     async def _register(self) -> None:

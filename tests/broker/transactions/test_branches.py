@@ -13,7 +13,7 @@ from trilogue.broker.transactions.batch_commits import OpenTransaction
 from trilogue.broker.transactions.branches import RETRY_S, Branches
 from trilogue.broker.transactions.node_requests import EndBranch
 from trilogue.broker.transactions.records import DeferredAck, TransactionState, decode_saved
-from trilogue.broker.transactions.transaction import Contained
+from trilogue.broker.transactions.transaction import VersionedContents
 from trilogue.meta.memory import MemoryMeta
 from trilogue.meta.state import SlotRow
 
@@ -27,8 +27,8 @@ class World:
         self.branches.port = self.port
 
 
-def contained(*partitions: int, groups: tuple[str, ...] = ()) -> Contained:
-    made = Contained()
+def contained(*partitions: int, groups: tuple[str, ...] = ()) -> VersionedContents:
+    made = VersionedContents()
     made.partitions.update(dict.fromkeys(partitions, 0))
     made.groups.update(dict.fromkeys(groups, 0))
     return made

@@ -16,7 +16,7 @@ from trilogue.broker.transactions.records import (
     decode_pending_ack,
     encode_pending_ack,
 )
-from trilogue.broker.transactions.transaction import Contained, merge_acks
+from trilogue.broker.transactions.transaction import VersionedContents, merge_acks
 
 KEY: Final = subscription_key(7, "s")
 END: Final = 40
@@ -142,7 +142,7 @@ def test_ranges_of_a_transaction_are_removed_from_between_those_of_another(count
 
 def test_small_acks_become_few():
     """Those that are durable are merged; newer ones stay as they are."""
-    contained = Contained()
+    contained = VersionedContents()
     for change in range(1, 5_001):
         contained.acks.add(change, individual((change, change + 1)), change - 1)
 

@@ -21,7 +21,7 @@ from tests.entry.converted import (
     to_pulsar,
 )
 from trilogue.entry.conversion import convert
-from trilogue.entry.conversion.convert import Reason, Section, Skipped
+from trilogue.entry.conversion.convert import Reason, Section, SkippedRange
 from trilogue.entry.conversion.kafka import HEADERS_MAX
 from trilogue.entry.entry import CONTROL, Codec, Format, Record
 from trilogue.entry.kafka.record_batch import (
@@ -142,7 +142,7 @@ def test_batch_without_messages_is_skipped_without_loss(flags):
 
     found = convert.pulsar_sections(batch, header, limit=LIMIT)
 
-    assert found == [Skipped(5, 1)]
+    assert found == [SkippedRange(5, 1)]
 
 
 # ---- pieces
@@ -212,7 +212,7 @@ def test_many_holes_are_pieces_of_nothing():
     assert [
         each.offset + message.batch_index for each in reported for message in read_section(each)[1]
     ] == [0, 5_000]
-    assert {each.reason for each in pieces if isinstance(each, Skipped)} == {None}
+    assert {each.reason for each in pieces if isinstance(each, SkippedRange)} == {None}
     assert all(start >= each.offset and end <= each.offset + each.span
                for each in reported for start, end in each.holes)  # fmt: skip
     assert all(len(each.data) <= 10_000 for each in reported)
@@ -250,7 +250,7 @@ def test_message_with_too_many_headers_is_skipped():
 
     (missing,) = to_pulsar(batch)
 
-    assert isinstance(missing, Skipped)
+    assert isinstance(missing, SkippedRange)
     assert (missing.reason, missing.messages) == (Reason.TOO_LARGE, 2)
 
 

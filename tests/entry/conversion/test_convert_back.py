@@ -19,7 +19,7 @@ from tests.entry.converted import (
     to_pulsar,
 )
 from trilogue.entry.conversion import convert
-from trilogue.entry.conversion.convert import Skipped
+from trilogue.entry.conversion.convert import SkippedRange
 from trilogue.entry.conversion.reserved_names import (
     DELIVER_AT,
     KEY_FORM,
@@ -49,7 +49,7 @@ def test_kafka_to_pulsar_and_back_loses_nothing(made, limit):
 
     sections = to_pulsar(batch, limit)
 
-    assert back_to_kafka([each for each in sections if each != Skipped(*each[:2])]) == records
+    assert back_to_kafka([each for each in sections if each != SkippedRange(*each[:2])]) == records
 
 
 @given(

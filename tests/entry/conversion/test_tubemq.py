@@ -19,7 +19,7 @@ from tests.entry.converted import (
     tubed,
 )
 from trilogue.entry.conversion import convert
-from trilogue.entry.conversion.convert import TUBEMQ_WINDOW, Reason, Skipped, TubeMessage
+from trilogue.entry.conversion.convert import TUBEMQ_WINDOW, Reason, SkippedRange, TubeMessage
 from trilogue.entry.conversion.kafka import HEADERS_MAX
 from trilogue.entry.entry import CONTROL, Codec, Format, Record
 from trilogue.entry.kafka.record_batch import (
@@ -47,7 +47,9 @@ def body_of(found: TubeMessage) -> bytes:
     return found.data[4 + int.from_bytes(found.data[:4], "big") :] if found.flag else found.data
 
 
-def from_kafka(*records: Record, limit: int = convert.TUBEMQ_MAX) -> list[TubeMessage | Skipped]:
+def from_kafka(
+    *records: Record, limit: int = convert.TUBEMQ_MAX
+) -> list[TubeMessage | SkippedRange]:
     batch = build_batch(list(records))
     return convert.tubemq_messages(batch, read_header(batch), limit=limit)
 
@@ -196,9 +198,9 @@ def test_holes_and_markers_are_passed_without_a_count():
     first, found, last = convert.tubemq_messages(bytes(batch), read_header(batch))
     nothing = convert.tubemq_messages(marker, read_header(marker))
 
-    assert (first, last) == (Skipped(10, 2), Skipped(13, 4))
+    assert (first, last) == (SkippedRange(10, 2), SkippedRange(13, 4))
     assert isinstance(found, TubeMessage)
-    assert nothing == [Skipped(5, 1)]
+    assert nothing == [SkippedRange(5, 1)]
     assert read_header(marker).attributes & CONTROL
 
 
@@ -229,7 +231,7 @@ def test_windows_of_holes_join_too():
     while offset <= header.last_offset:
         found += convert.tubemq_messages(bytes(batch), header, offset=offset)
         last = found[-1]
-        offset = last.offset + (last.span if isinstance(last, Skipped) else 1)
+        offset = last.offset + (last.span if isinstance(last, SkippedRange) else 1)
 
     assert [each.offset for each in found if isinstance(each, TubeMessage)] == [0, 2500]
     assert offset == 5001
@@ -257,7 +259,7 @@ def test_a_window_does_not_grow_beyond_its_bound():
     assert len(there) == 22
     assert sum(len(each.data) for each in there) <= 64 << 20
     assert [each.offset for each in found] == list(range(30))
-    assert {each.reason for each in found if isinstance(each, Skipped)} == {Reason.TOO_LARGE}
+    assert {each.reason for each in found if isinstance(each, SkippedRange)} == {Reason.TOO_LARGE}
 
 
 @pytest.mark.parametrize(
@@ -273,7 +275,7 @@ def test_unconvertible_message_is_skipped_with_its_reason(fields, reason):
 
     (found,) = convert.tubemq_messages(entry, header)
 
-    assert isinstance(found, Skipped)
+    assert isinstance(found, SkippedRange)
     assert (found.offset, found.span, found.reason, found.messages) == (31, 1, reason, 1)
 
 
@@ -282,7 +284,7 @@ def test_a_bomb_is_skipped_and_not_unpacked():
 
     (missing,) = convert.tubemq_messages(batch, read_header(batch))
 
-    assert isinstance(missing, Skipped)
+    assert isinstance(missing, SkippedRange)
     assert missing.reason is Reason.TOO_LARGE
 
 
@@ -412,7 +414,7 @@ def test_remaining_messages_of_a_pulsar_batch_keep_their_offsets():
     found = convert.tubemq_messages(entry, header)
 
     assert [each.offset for each in found] == [20, 21, 22]
-    assert found[1] == Skipped(21, 1)
+    assert found[1] == SkippedRange(21, 1)
 
 
 def test_attributes_that_are_no_text_are_kept_as_they_stand():

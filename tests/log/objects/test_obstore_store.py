@@ -13,7 +13,7 @@ import pytest
 from tests.s3 import BUCKET, KEYS, S3, MemoryObjects, Proxy, options
 from trilogue.log.errors import ObjectDenied, ObjectExists, ObjectMissing, StorageUnavailable
 from trilogue.log.objects import obstore_store
-from trilogue.log.objects.objects import Listed, ObjectStore
+from trilogue.log.objects.objects import ListedObject, ObjectStore
 from trilogue.log.objects.obstore_store import (
     S3ObjectStore,
     StoreOptions,
@@ -78,7 +78,7 @@ def test_a_folder_is_listed_and_its_neighbours_are_not(store: ObjectStore):
     for key in ("a/b/2", "a/b/1", "a/bc/3", "a/4"):
         store.put(key, memoryview(b"12345"))
 
-    assert sorted(store.list("a/b")) == [Listed("a/b/1", 5), Listed("a/b/2", 5)]
+    assert sorted(store.list("a/b")) == [ListedObject("a/b/1", 5), ListedObject("a/b/2", 5)]
     assert list(store.list("nothing")) == []
 
 

@@ -26,7 +26,7 @@ _DELIVERED: Final = Struct(">qqI")
 _KEY: Final = Struct(">cQ")
 
 
-class Delivered(NamedTuple):
+class UnackedRange(NamedTuple):
     """Offsets that are not acknowledged, and how often they were delivered."""
 
     start: int
@@ -40,7 +40,7 @@ class ShareAckFact(NamedTuple):
     key: PositionKey
     until: int  # everything below is done; or NOTHING_BELOW
     done: Ranges  # acknowledged, rejected, or delivered too often
-    released: Sequence[Delivered]
+    released: Sequence[UnackedRange]
 
 
 class SharePosition(Position):
@@ -55,10 +55,10 @@ class SharePosition(Position):
     def __init__(self, key: PositionKey, mark: int) -> None:
         super().__init__(mark)
         self.key = key
-        self.delivered: list[Delivered] = []  # sorted, without overlaps
+        self.delivered: list[UnackedRange] = []  # sorted, without overlaps
         self.gone = False  # deleted, perhaps with its partition
 
-    def count_deliveries(self, released: Sequence[Delivered]) -> None:
+    def count_deliveries(self, released: Sequence[UnackedRange]) -> None:
         """Take over the counts of offsets that were given back."""
         for each in released:
             self._cut(each.start, each.end)
@@ -82,7 +82,7 @@ class SharePosition(Position):
 
     def _cut(self, start: int, end: int) -> None:
         """Remove the counts of a range; the rest is not sorted afterwards."""
-        kept: list[Delivered] = []
+        kept: list[UnackedRange] = []
         for each in self.delivered:
             if each.end <= start or end <= each.start:
                 kept.append(each)
@@ -159,11 +159,11 @@ def decode_snapshot(payload: bytes) -> SharePosition:
         return position
 
 
-def _encode_delivered(delivered: Sequence[Delivered]) -> bytes:
+def _encode_delivered(delivered: Sequence[UnackedRange]) -> bytes:
     return _COUNT.pack(len(delivered)) + b"".join(_DELIVERED.pack(*each) for each in delivered)
 
 
-def _read_delivered(reader: ByteReader) -> list[Delivered]:
+def _read_delivered(reader: ByteReader) -> list[UnackedRange]:
     (count,) = reader.read_struct(_COUNT)
     packed = reader.read_bytes(count * _DELIVERED.size)
-    return [Delivered(*each) for each in _DELIVERED.iter_unpack(packed)]
+    return [UnackedRange(*each) for each in _DELIVERED.iter_unpack(packed)]

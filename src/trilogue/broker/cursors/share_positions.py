@@ -26,9 +26,9 @@ from trilogue.broker.cursors.position_store import Fact, PositionStore
 from trilogue.broker.cursors.share_facts import (
     NOTHING_BELOW,
     RANGES_IN_FACT,
-    Delivered,
     ShareAckFact,
     SharePosition,
+    UnackedRange,
     decode_acked,
     decode_removal,
     decode_snapshot,
@@ -111,7 +111,9 @@ class SharePositions:
             self.on_change(group)
         return position
 
-    def write(self, position: SharePosition, done: Ranges, released: Sequence[Delivered]) -> None:
+    def write(
+        self, position: SharePosition, done: Ranges, released: Sequence[UnackedRange]
+    ) -> None:
         """Move a position: some offsets are done, others were given back; the fact follows.
 
         It returns at once; a caller that has to answer waits for the journal's `on_commit`.

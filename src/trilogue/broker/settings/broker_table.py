@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from trilogue.broker.settings.broker_table_fixed import PARTS
 from trilogue.broker.settings.offset_reset import check_offset_reset
-from trilogue.broker.settings.setting import Accepted, Effect, Scope, Setting
+from trilogue.broker.settings.setting import Effect, Scope, Setting, ValueBounds
 from trilogue.broker.settings.topic_table import TABLE as TOPICS
 from trilogue.broker.settings.values import Kind
 
@@ -56,7 +56,7 @@ def _dynamic(
     *,
     effect: Effect = Effect.EFFECTIVE,
     scope: Scope = Scope.BROKER,
-    **accepted: Unpack[Accepted],
+    **accepted: Unpack[ValueBounds],
 ) -> Setting:
     return Setting(key, kind, default, doc, effect=effect, scope=scope, **accepted)
 

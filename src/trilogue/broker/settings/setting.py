@@ -49,7 +49,7 @@ class Scope(Enum):
     GROUP = "group"
 
 
-class Accepted(TypedDict, total=False):
+class ValueBounds(TypedDict, total=False):
     """The fields of a row that bound its values."""
 
     minimum: int

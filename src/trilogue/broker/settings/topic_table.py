@@ -10,10 +10,10 @@ from typing import Unpack
 
 from trilogue.broker.settings.setting import (
     DELETE,
-    Accepted,
     Effect,
     Scope,
     Setting,
+    ValueBounds,
     check_cleanup_policy,
     check_format_version,
     check_gzip_level,
@@ -47,7 +47,7 @@ def _row(
     default: str,
     doc: str,
     *broker_keys: str,
-    **accepted: Unpack[Accepted],
+    **accepted: Unpack[ValueBounds],
 ) -> Setting:
     return Setting(
         key,

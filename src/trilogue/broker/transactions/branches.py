@@ -18,7 +18,7 @@ from trilogue.broker.promise import Promise
 from trilogue.broker.topics.ownership import Ownership
 from trilogue.broker.transactions.node_requests import EndBranch, NodePort, NodeReply, NoNodes
 from trilogue.broker.transactions.records import DeferredAck
-from trilogue.broker.transactions.transaction import Contained
+from trilogue.broker.transactions.transaction import VersionedContents
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class Branches:
             return None
         return self._ownership.name_owner(group)
 
-    def exist(self, contained: Contained) -> bool:
+    def exist(self, contained: VersionedContents) -> bool:
         """Whether other nodes have parts of a transaction."""
         if not self._ownership.is_divided:
             return False
@@ -82,7 +82,7 @@ class Branches:
         """Whether this node commits an ack that a transaction of this coordinator has."""
         return not ack.is_empty and self.partition_owner(ack.key.partition_id) is None
 
-    def have_left(self, contained: Contained) -> bool:
+    def have_left(self, contained: VersionedContents) -> bool:
         """Whether positions or acks of a transaction have another owner since."""
         return any(self.group_owner(group) is not None for group in contained.positions()) or any(
             not ack.is_empty and self.partition_owner(ack.key.partition_id) is not None
@@ -90,7 +90,12 @@ class Branches:
         )
 
     def end(
-        self, transactional_id: str, contained: Contained, marker: tuple[int, int], *, commit: bool
+        self,
+        transactional_id: str,
+        contained: VersionedContents,
+        marker: tuple[int, int],
+        *,
+        commit: bool,
     ) -> Promise[None]:
         """End the parts of other nodes; the promise is kept when all of them have answered."""
         ending = BranchEnding(self, transactional_id, contained, marker, commit=commit)
@@ -105,7 +110,7 @@ class BranchEnding:
         self,
         branches: Branches,
         transactional_id: str,
-        contained: Contained,
+        contained: VersionedContents,
         marker: tuple[int, int],
         *,
         commit: bool,

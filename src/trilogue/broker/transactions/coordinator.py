@@ -61,10 +61,10 @@ from trilogue.broker.transactions.records import (
     encode_saved,
 )
 from trilogue.broker.transactions.transaction import (
-    Contained,
     Transaction,
     TransactionLimits,
     TransactionParts,
+    VersionedContents,
     count_positions,
 )
 from trilogue.broker.transactions.transaction_table import NO_CONTENT, TransactionTable
@@ -558,7 +558,7 @@ class TransactionCoordinator:
         self, transaction: Transaction, partition_ids: Sequence[int], groups: Sequence[str]
     ) -> None:
         ongoing = transaction.state is ONGOING
-        contained = transaction.contained if ongoing else Contained()
+        contained = transaction.contained if ongoing else VersionedContents()
         new_ids = [each for each in partition_ids if each not in contained.partitions]
         new_groups = [each for each in groups if each not in contained.groups]
         if ongoing and not new_ids and not new_groups:

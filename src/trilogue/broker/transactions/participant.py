@@ -59,7 +59,7 @@ class BranchPartition(Protocol):
         """Append a transaction marker; raises LogError."""
 
 
-class Confirmed:
+class ConfirmedParts:
     """The parts of one producer's open transaction that its coordinator has confirmed."""
 
     __slots__ = ("epoch", "parts")
@@ -93,7 +93,7 @@ class TransactionParticipant:
         self._commit_acks = commit_acks
         self._now_ms = now_ms
         self._journal: FactJournal
-        self._confirmed: dict[int, Confirmed] = {}
+        self._confirmed: dict[int, ConfirmedParts] = {}
         self._joining: dict[int, set[Promise[None]]] = {}  # by producer id: sent, not overtaken
         self._names: dict[int, TransactionName] = {}  # of TxnIDs, by producer id
 
@@ -178,7 +178,7 @@ class TransactionParticipant:
         if found is None or found.epoch != epoch:
             if len(self._confirmed) >= PRODUCERS_MAX:
                 self._confirmed.clear()
-            found = self._confirmed[producer_id] = Confirmed(epoch)
+            found = self._confirmed[producer_id] = ConfirmedParts(epoch)
         found.parts.add(part)
 
     def add_offsets(

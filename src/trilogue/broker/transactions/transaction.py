@@ -109,7 +109,7 @@ class TransactionParts(Protocol):
         """Commit or drop the acks that a transaction has pending; BrokerError."""
 
 
-class Contained:
+class VersionedContents:
     """What one transaction contains, with the number of the change that added it."""
 
     __slots__ = ("acks", "groups", "moved_ids", "offsets", "partitions", "position_count")
@@ -203,7 +203,7 @@ class Transaction:
 
     def __init__(self, row: TransactionRow) -> None:
         self.row = row
-        self.contained = Contained()
+        self.contained = VersionedContents()
         self.changes = 0  # made so far
         self.aborted_identity: tuple[int, int] | None = None  # whose transaction a move has divided
         self.ending: Promise[None] | None = None  # settled when the outcome is durable
@@ -224,14 +224,14 @@ class Transaction:
     def begin(self, now_ms: int) -> None:
         """Begin a transaction, if none is ongoing."""
         if self.row.state is not TransactionState.ONGOING:
-            self.contained = Contained()
+            self.contained = VersionedContents()
             self.row = self.row._replace(state=TransactionState.ONGOING, started_ms=now_ms)
 
     def content(self) -> TransactionContent:
         """Return everything that the transaction contains."""
         return self.contained.until(self.changes)
 
-    def saved(self, row: TransactionRow, contained: Contained, change: int) -> None:
+    def saved(self, row: TransactionRow, contained: VersionedContents, change: int) -> None:
         """Note that a change is durable."""
         self.durable, self.durable_contained, self.durable_change = row, contained, change
 

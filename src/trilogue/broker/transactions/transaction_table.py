@@ -22,7 +22,7 @@ from trilogue.broker.transactions.records import (
     decode_saved,
     encode_saved,
 )
-from trilogue.broker.transactions.transaction import Contained, Transaction, count_positions
+from trilogue.broker.transactions.transaction import Transaction, VersionedContents, count_positions
 from trilogue.log.errors import LogError
 
 NO_CONTENT = TransactionContent()
@@ -122,7 +122,7 @@ class TransactionTable:
     def clear(self, transaction: Transaction) -> None:
         """Forget what a transaction contains: it has ended."""
         self.part_count -= transaction.contained.part_count
-        transaction.contained = Contained()
+        transaction.contained = VersionedContents()
 
     def release(self, gives_name: Callable[[str], bool]) -> list[str]:
         """Forget the ids that another node coordinates now; their rows stay. Return them."""

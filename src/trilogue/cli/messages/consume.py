@@ -99,15 +99,17 @@ def consume(
         exit_with_error(f"--format: {error}", USAGE_ERROR)
 
     async def work(client: KafkaClient) -> int:
-        from trilogue.cli.messages.consume_run import Reading
+        from trilogue.cli.messages.consume_run import ConsumeRun
 
         await require_topics(client.cluster, [topic])
-        reading = Reading(client, topic, form, count=count, follow=follow, isolation=int(committed))
+        run = ConsumeRun(
+            client, topic, form, count=count, follow=follow, isolation=int(committed)
+        )
         if group is not None:
-            return await reading.as_group(group, wanted[0])
+            return await run.as_group(group, wanted[0])
         if last is not None:
-            return await reading.last(last, wanted[1], partitions)
-        return await reading.between(wanted[0], wanted[1], partitions)
+            return await run.last(last, wanted[1], partitions)
+        return await run.between(wanted[0], wanted[1], partitions)
 
     raise typer.Exit(run_with_client(server, timeout, work))
 

@@ -32,7 +32,7 @@ Ends = dict[Partition, int]
 Use = Callable[[list["Message"]], bool]
 
 
-class Reading:
+class ConsumeRun:
     """One run of `trilogue consume`."""
 
     def __init__(

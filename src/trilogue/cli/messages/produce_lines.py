@@ -46,7 +46,7 @@ class InputChunk(NamedTuple):
         return f"{self.source}:{self.first + index}" if self.first else self.source
 
 
-class Outgoing(NamedTuple):
+class InputMessage(NamedTuple):
     """A message to send."""
 
     key: bytes | None
@@ -147,7 +147,7 @@ class Lines:
         if left or (self.whole and number == 0):
             yield InputChunk(name, 0 if self.whole else number + 1, [bytes(left)])
 
-    def message(self, piece: bytes) -> Outgoing:
+    def message(self, piece: bytes) -> InputMessage:
         """Return the message of one piece; LinesError if it is invalid."""
         if self.as_json:
             return self._of_json(piece)
@@ -162,9 +162,9 @@ class Lines:
             key, value = first, rest
         if self.tombstones and not value:
             value = None
-        return Outgoing(key, value, tuple((name, text.encode()) for name, text in self.headers))
+        return InputMessage(key, value, tuple((name, text.encode()) for name, text in self.headers))
 
-    def _of_json(self, piece: bytes) -> Outgoing:
+    def _of_json(self, piece: bytes) -> InputMessage:
         try:
             body = json.loads(piece)
         except ValueError as error:
@@ -177,7 +177,7 @@ class Lines:
         headers: list[tuple[str, bytes | None]] = []
         headers += [(name, text.encode()) for name, text in self.headers]
         headers += _headers(body.get("headers") or [])
-        return Outgoing(
+        return InputMessage(
             _octets(body, "key"),
             _octets(body, "value"),
             tuple(headers),

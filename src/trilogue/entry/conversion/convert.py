@@ -9,9 +9,9 @@ Readers of an entry's own protocol get the entry as its producer sent it. For ot
   division depends only on the stored entry and the limit. The batch index of a message is its
   offset minus the section's; holes are items with `compacted_out`.
 
-Messages that cannot be converted are reported as `Skipped` with a reason, which the gateway counts
-and logs (docs/reference/conversion.md lists the cases). No function here does I/O, but a large
-entry takes long to decompress: call them outside the event loop.
+Messages that cannot be converted are reported as `SkippedRange` with a reason, which the gateway
+counts and logs (docs/reference/conversion.md lists the cases). No function here does I/O, but a
+large entry takes long to decompress: call them outside the event loop.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from trilogue.entry.conversion.result import (
     Batch,
     Reason,
     Section,
-    Skipped,
+    SkippedRange,
     TubeMessage,
 )
 from trilogue.entry.entry import (
@@ -48,7 +48,7 @@ __all__ = [
     "Batch",
     "Reason",
     "Section",
-    "Skipped",
+    "SkippedRange",
     "TubeMessage",
     "kafka_batch",
     "pulsar_sections",
@@ -64,13 +64,13 @@ TUBEMQ_WINDOW: Final = 1000
 
 def pulsar_sections(
     entry: Buffer, header: EntryHeader, *, limit: int = CONVERTED_MAX
-) -> list[Section | Skipped]:
+) -> list[Section | SkippedRange]:
     """Convert a whole entry for Pulsar clients; `limit` is the maximum of bytes of one section.
 
     The results are in the order of offsets and cover the entry without a gap.
     """
     if header.is_control or not header.record_count:
-        return [Skipped(header.base_offset, header.span)]
+        return [SkippedRange(header.base_offset, header.span)]
     try:
         return build_sections(lambda: read_messages(entry, header), header, limit=limit)
     except EntryError as error:
@@ -92,7 +92,7 @@ def kafka_batch(entry: Buffer, header: EntryHeader, *, limit: int = CONVERTED_MA
 
 def tubemq_messages(
     entry: Buffer, header: EntryHeader, *, offset: int | None = None, limit: int = TUBEMQ_MAX
-) -> list[TubeMessage | Skipped]:
+) -> list[TubeMessage | SkippedRange]:
     """Convert the window of an entry's offsets that contains `offset`, for TubeMQ clients.
 
     Windows begin at the entry's first offset and after every `TUBEMQ_WINDOW` offsets, so that the
@@ -103,7 +103,7 @@ def tubemq_messages(
     at = base if offset is None else min(max(offset, base), last)
     start = base + (at - base) // TUBEMQ_WINDOW * TUBEMQ_WINDOW
     if header.is_control or not header.record_count:
-        return [Skipped(start, last + 1 - start)]
+        return [SkippedRange(start, last + 1 - start)]
     end = min(start + TUBEMQ_WINDOW, last + 1)
     try:
         messages, _ = read_messages(entry, header, start)
@@ -132,7 +132,7 @@ def read_messages(
             return convert_tubemq.read_messages(entry, header), Codec.NONE
 
 
-def _skipped(header: EntryHeader, error: EntryError) -> Skipped:
+def _skipped(header: EntryHeader, error: EntryError) -> SkippedRange:
     match error:
         case EncryptedEntry():
             reason = Reason.ENCRYPTED
@@ -142,4 +142,4 @@ def _skipped(header: EntryHeader, error: EntryError) -> Skipped:
             reason = Reason.TOO_LARGE
         case _:
             reason = Reason.DAMAGED
-    return Skipped(header.base_offset, header.span, reason, header.record_count, f"{error}")
+    return SkippedRange(header.base_offset, header.span, reason, header.record_count, f"{error}")

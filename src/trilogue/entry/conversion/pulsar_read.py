@@ -12,7 +12,7 @@ from typing import Final
 
 from trilogue.entry.compression import Buffer
 from trilogue.entry.conversion.kafka import Placed
-from trilogue.entry.conversion.pulsar_write import Shared, headers_of
+from trilogue.entry.conversion.pulsar_write import SharedMetadata, headers_of
 from trilogue.entry.conversion.reserved_names import (
     KEY_FORM,
     KEY_IS_BASE64,
@@ -95,9 +95,9 @@ def holes_of(entry: Buffer) -> tuple[tuple[int, int], ...]:
     return tuple(found)
 
 
-def _shared(metadata: Metadata) -> Shared:
+def _shared(metadata: Metadata) -> SharedMetadata:
     deliver_at = metadata.deliver_at_time
-    return Shared(
+    return SharedMetadata(
         metadata.schema_version,
         metadata.schema_id,
         metadata.replicated_from,

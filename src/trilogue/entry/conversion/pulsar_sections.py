@@ -21,11 +21,11 @@ from trilogue.entry.conversion.pulsar_write import (
     HOLE,
     NOTHING_SHARED,
     PRODUCER_NAMES,
-    Shared,
+    SharedMetadata,
     item_bytes,
     item_of,
 )
-from trilogue.entry.conversion.result import Reason, Section, Skipped
+from trilogue.entry.conversion.result import Reason, Section, SkippedRange
 from trilogue.entry.entry import Codec, EntryHeader, EntryTooLarge
 from trilogue.entry.kafka.record_batch import DECOMPRESSED_LIMIT
 from trilogue.entry.pulsar.compression import PulsarCodec, compress
@@ -46,7 +46,7 @@ PULSAR_CODECS: Final = {
 }
 
 
-def build_sections(read: Read, header: EntryHeader, *, limit: int) -> list[Section | Skipped]:
+def build_sections(read: Read, header: EntryHeader, *, limit: int) -> list[Section | SkippedRange]:
     """Build sections of at most `limit` bytes that cover all offsets of `header`.
 
     `read` is called a second time when the messages differ in a field of the entry's metadata.
@@ -67,9 +67,9 @@ def build_sections(read: Read, header: EntryHeader, *, limit: int) -> list[Secti
 
 def _put_all(
     messages: Iterator[Placed], items: _Items, times: list[int], *, alone: bool
-) -> Shared | None:
+) -> SharedMetadata | None:
     """Write all items; return their shared metadata, None where the messages differ in it."""
-    common: Shared | None = None
+    common: SharedMetadata | None = None
     base_offset = items.base_offset
     latest = times[0]
     for offset, message in messages:
@@ -167,7 +167,12 @@ class _SectionBuilder:
     __slots__ = ("_codec", "_limit", "_producer_name", "_publish_time", "_shared")
 
     def __init__(
-        self, shared: Shared, producer_name: str, publish_time: int, codec: Codec, limit: int
+        self,
+        shared: SharedMetadata,
+        producer_name: str,
+        publish_time: int,
+        codec: Codec,
+        limit: int,
     ) -> None:
         self._shared = shared
         self._producer_name = producer_name
@@ -175,12 +180,12 @@ class _SectionBuilder:
         self._codec = codec
         self._limit = limit
 
-    def sections(self, items: _Items) -> list[Section | Skipped]:
+    def sections(self, items: _Items) -> list[Section | SkippedRange]:
         """Build one section, or as few as the limit allows."""
         base_offset, count = items.base_offset, items.count
         first = next((cut.first for cut in items.cuts if cut.first is not None), None)
         if first is None:
-            return [Skipped(base_offset, count)]
+            return [SkippedRange(base_offset, count)]
         whole = self._section(base_offset, count, first, items.payload, items.holes)
         if len(whole.data) <= self._limit:
             return [whole]
@@ -193,9 +198,9 @@ class _SectionBuilder:
 
     def _piece(
         self, offset: int, span: int, cut: _Cut, payload: memoryview, items: _Items
-    ) -> Section | Skipped:
+    ) -> Section | SkippedRange:
         if cut.first is None:
-            return Skipped(offset, span)
+            return SkippedRange(offset, span)
         end = offset + span
         holes = [
             (max(first, offset), min(last, end))
@@ -206,7 +211,7 @@ class _SectionBuilder:
         if len(section.data) <= self._limit:
             return section
         detail = f"{len(section.data)} bytes where {self._limit} are allowed"
-        return Skipped(offset, span, Reason.TOO_LARGE, cut.messages, detail)
+        return SkippedRange(offset, span, Reason.TOO_LARGE, cut.messages, detail)
 
     def _section(
         self,

@@ -47,7 +47,7 @@ HOLE: Final = b"\0\0\0\4\x18\0\x20\1"  # an item of 4 bytes: payload_size 0, com
 _INT64_MAX: Final = 2**63 - 1
 
 
-class Shared(NamedTuple):
+class SharedMetadata(NamedTuple):
     """The converted fields of Pulsar's `MessageMetadata`, shared by all messages of an entry."""
 
     schema_version: bytes | None = None
@@ -56,12 +56,12 @@ class Shared(NamedTuple):
     deliver_at: int | None = None
 
 
-NOTHING_SHARED: Final = Shared()
+NOTHING_SHARED: Final = SharedMetadata()
 
 
 def item_of(
     message: Message, offset: int, index: int, *, alone: bool = True
-) -> tuple[PulsarMessage, Shared]:
+) -> tuple[PulsarMessage, SharedMetadata]:
     """Convert a message to an item; with `alone` shared fields are separated from it."""
     value, key, ordering_key, headers, kind, event_time, publish_time = message
     shared = NOTHING_SHARED
@@ -130,7 +130,7 @@ def _can_be(form: bytes | None, key: bytes | None) -> bool:
     return form == KEY_IS_BASE64 or decode_base64(text) is None
 
 
-def take_shared(headers: Headers) -> tuple[Headers, Shared]:
+def take_shared(headers: Headers) -> tuple[Headers, SharedMetadata]:
     """Return the headers without the reserved ones of shared fields, and these fields."""
     found = NOTHING_SHARED
     left: list[tuple[str, bytes | None]] = []
@@ -150,7 +150,7 @@ def take_shared(headers: Headers) -> tuple[Headers, Shared]:
     return tuple(left), found
 
 
-def headers_of(shared: Shared) -> Headers:
+def headers_of(shared: SharedMetadata) -> Headers:
     """Return the headers that carry the shared fields of an entry."""
     found: list[tuple[str, bytes | None]] = []
     if shared.schema_version is not None:

@@ -28,7 +28,7 @@ class Section(NamedTuple):
     deliver_at_ms: int = 0  # not before this time; 0: at once
 
 
-class Skipped(NamedTuple):
+class SkippedRange(NamedTuple):
     """Consecutive offsets that the reader does not get; without a reason they have no messages."""
 
     offset: int
@@ -42,7 +42,7 @@ class Batch(NamedTuple):
     """A batch for Kafka clients; where the entry is skipped, without records, but with its span."""
 
     data: bytes | Buffer
-    skipped: Skipped | None = None
+    skipped: SkippedRange | None = None
 
 
 class TubeMessage(NamedTuple):

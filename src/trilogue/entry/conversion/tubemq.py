@@ -32,7 +32,7 @@ from trilogue.entry.conversion.reserved_names import (
     parse_escaped,
     parse_number,
 )
-from trilogue.entry.conversion.result import Reason, Skipped, TubeMessage
+from trilogue.entry.conversion.result import Reason, SkippedRange, TubeMessage
 from trilogue.entry.entry import NO_TIMESTAMP, EntryHeader, EntryTooLarge
 from trilogue.entry.kafka.record_batch import DECOMPRESSED_LIMIT
 from trilogue.entry.message import Message
@@ -70,8 +70,8 @@ REPLACED: Final = "\ufffd"  # for bytes that are not UTF-8
 
 def build_messages(
     messages: Iterable[Placed], start: int, end: int, *, limit: int
-) -> Iterator[TubeMessage | Skipped]:
-    """Yield results that cover the offsets [start, end) without a gap, holes as `Skipped`.
+) -> Iterator[TubeMessage | SkippedRange]:
+    """Yield results that cover the offsets [start, end) without a gap, holes as `SkippedRange`.
 
     `limit` is the maximum of bytes of one message's data. A larger message is skipped, and so is a
     message after `WINDOW_BYTES_MAX` bytes of the window.
@@ -84,7 +84,7 @@ def build_messages(
         if offset >= end:
             break
         if offset > next_offset:
-            yield Skipped(next_offset, offset - next_offset)
+            yield SkippedRange(next_offset, offset - next_offset)
         next_offset = offset + 1
         made = tube_message(offset, message)
         size = len(made.data)
@@ -93,9 +93,9 @@ def build_messages(
             yield made
         else:
             detail = f"{size} bytes where {min(limit, left)} are allowed"
-            yield Skipped(offset, 1, Reason.TOO_LARGE, 1, detail)
+            yield SkippedRange(offset, 1, Reason.TOO_LARGE, 1, detail)
     if next_offset < end:
-        yield Skipped(next_offset, end - next_offset)
+        yield SkippedRange(next_offset, end - next_offset)
 
 
 # ---- to TubeMQ

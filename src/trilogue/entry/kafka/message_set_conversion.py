@@ -46,7 +46,7 @@ _WORD: Final = Struct("<I")
 _PRIMES: Final = (2654435761, 2246822519, 3266489917, 668265263, 374761393)
 
 
-class Upgraded(NamedTuple):
+class UpgradedBatch(NamedTuple):
     """A batch made of a message set; `claims_append_time`: the producer set log append time.
 
     `claims_for_untimed`: it set log append time on a message without a timestamp.
@@ -80,7 +80,7 @@ def upgrade(
     codec: Codec | None = None,
     level: int | None = None,
     limit: int = DECOMPRESSED_LIMIT,
-) -> Upgraded:
+) -> UpgradedBatch:
     """Make one batch of a message set, compressed by `codec` or else by the codec of the set.
 
     `size_max` is the maximum of bytes of one message as sent, `limit` of all when decompressed.
@@ -111,7 +111,7 @@ def upgrade(
         codec=source if codec is None else codec,
         level=level,
     )
-    return Upgraded(batch, packed.claims, packed.claims_for_untimed)
+    return UpgradedBatch(batch, packed.claims, packed.claims_for_untimed)
 
 
 def _codec_of(walker: SetWalker) -> Codec:

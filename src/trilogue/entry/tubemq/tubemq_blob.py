@@ -25,7 +25,7 @@ from trilogue.entry.header import HEADER_SIZE
 from trilogue.entry.tubemq.layout import ATTRIBUTES, BLOCK_VERSION, FIXED_BLOCK, TYPE_AT, TYPED
 from trilogue.entry.tubemq.tubemq_entry import (
     TYPE_SIZE_MAX,
-    Picked,
+    PickedMessages,
     Transfer,
     WrongChecksum,
     build_entry,
@@ -43,8 +43,8 @@ __all__ = [
     "NO_TIME",
     "TYPED",
     "TYPE_SIZE_MAX",
-    "Picked",
-    "Stored",
+    "PickedMessages",
+    "StoredMessage",
     "Transfer",
     "WrongChecksum",
     "attributes_text",
@@ -72,7 +72,7 @@ ATTRIBUTES_AT: Final = _SIZE.size
 """Where the attributes begin, in data that has them."""
 
 
-class Stored(NamedTuple):
+class StoredMessage(NamedTuple):
     """A stored message; `data` is a view of the entry."""
 
     flag: int
@@ -85,7 +85,7 @@ class Stored(NamedTuple):
     data: memoryview
 
 
-def read_stored(entry: Buffer) -> Stored:
+def read_stored(entry: Buffer) -> StoredMessage:
     """Parse one complete entry. Raises `CorruptEntry` unless `build_entry` could have built it."""
     view = memoryview(entry)
     if len(view) < TYPE_AT:
@@ -101,7 +101,7 @@ def read_stored(entry: Buffer) -> Stored:
         message_type = str(view[TYPE_AT:data_at], "utf-8") if flags & TYPED else None
     except UnicodeDecodeError as error:
         raise CorruptEntry(f"a type that is not text: {error.reason}") from error
-    return Stored(
+    return StoredMessage(
         flags & ATTRIBUTES,
         message_type,
         type_hash,
@@ -113,7 +113,7 @@ def read_stored(entry: Buffer) -> Stored:
     )
 
 
-def verify_entry(entry: Buffer, header: EntryHeader) -> Stored:
+def verify_entry(entry: Buffer, header: EntryHeader) -> StoredMessage:
     """Parse one complete entry and check the fields that its checksum does not prove right.
 
     Raises `CorruptEntry` where hash, checksum or attributes do not match the data, or the header is

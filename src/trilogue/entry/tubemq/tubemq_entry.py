@@ -93,7 +93,7 @@ class Transfer(NamedTuple):
     flag: int
 
 
-class Picked(NamedTuple):
+class PickedMessages(NamedTuple):
     """The result of `pick`: messages, the next offset, their bytes of data, entries examined."""
 
     messages: list[Transfer]
@@ -224,7 +224,7 @@ def pick(  # noqa: PLR0917 - once per read
     size_max: Int,
     count_max: Int,
     texts: MaybeTexts = None,
-) -> Picked:
+) -> PickedMessages:
     """Return the messages of consecutive entries from an offset on, filtered by type.
 
     All entries must be of format 2 (`formats_in`). With `hashes`, messages of other type hashes are
@@ -266,7 +266,7 @@ def pick(  # noqa: PLR0917 - once per read
             size += body
         offset = last + 1
         pos += length
-    picked: Picked = _tuple_new(Picked, (found, offset, size, count))
+    picked: PickedMessages = _tuple_new(PickedMessages, (found, offset, size, count))
     return picked
 
 

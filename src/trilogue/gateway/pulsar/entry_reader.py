@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from typing import Final, NamedTuple, TypeAlias
 
-from trilogue.entry.conversion.convert import Section, Skipped, pulsar_sections
+from trilogue.entry.conversion.convert import Section, SkippedRange, pulsar_sections
 from trilogue.entry.conversion.pulsar_read import holes_of
 from trilogue.entry.entry import Format
 from trilogue.entry.header import HEADER_SIZE
@@ -114,7 +114,7 @@ def read_entries(
             return EntryRange(walk.start, entries[-1].end, entries)
         return EntryRange(walk.start, walk.end, entries)
 
-    def convert(entry: memoryview, *, keep: bool) -> list[Section | Skipped]:
+    def convert(entry: memoryview, *, keep: bool) -> list[Section | SkippedRange]:
         header = read_header(entry)
         if conversions is None:
             return pulsar_sections(entry, header, limit=section_bytes_max)
@@ -134,7 +134,7 @@ def _build_stored(entry: memoryview, base: int, end: int) -> DispatchEntry:
     return DispatchEntry(base, end, entry[PULSAR_SECTION_AT:], entry, flags, is_batch, holes)
 
 
-def _build_converted(pieces: list[Section | Skipped]) -> Iterable[DispatchEntry]:
+def _build_converted(pieces: list[Section | SkippedRange]) -> Iterable[DispatchEntry]:
     for piece in pieces:
         end = piece.offset + piece.span
         if isinstance(piece, Section):

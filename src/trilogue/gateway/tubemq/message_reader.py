@@ -15,9 +15,9 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple, TypeAlias
 from zlib import crc32
 
-from trilogue.entry.conversion.result import Skipped, TubeMessage
+from trilogue.entry.conversion.result import SkippedRange, TubeMessage
 from trilogue.entry.entry import Format
-from trilogue.entry.tubemq.tubemq_blob import Picked, Transfer, java_hash, message_id, pick
+from trilogue.entry.tubemq.tubemq_blob import PickedMessages, Transfer, java_hash, message_id, pick
 from trilogue.entry.walk import read_header
 from trilogue.gateway.conversion_cache import ConversionCache
 from trilogue.gateway.partition_reader import (
@@ -161,7 +161,7 @@ class _Work:
             return room.pack(0)
         return room.pack(walk.end)
 
-    def _picked(self, view: memoryview, offset: int, count: int) -> Picked:
+    def _picked(self, view: memoryview, offset: int, count: int) -> PickedMessages:
         if self._filters is None:
             return pick(view, self._partition_id, offset, None, DATA_BYTES, count)
         _, hashes, octets = self._filters
@@ -186,7 +186,7 @@ class _Work:
                 self._partition_id, entry, header, start, keep=self._keep
             )
             for each in window:
-                if isinstance(each, Skipped):
+                if isinstance(each, SkippedRange):
                     room.next_offset = max(room.next_offset, each.offset + each.span)
                 elif each.offset >= start:
                     wanted = filters is None or each.message_type in filters.texts

@@ -57,7 +57,7 @@ class JournalContent(msgspec.Struct):
         return self.frames[-1].end if self.frames else BLOCK
 
 
-class Recovered(msgspec.Struct):
+class RecoveryResult(msgspec.Struct):
     """The result of a recovery: what the journal continues with."""
 
     last_sequence: int
@@ -75,7 +75,7 @@ class Recovered(msgspec.Struct):
 
 def recover(
     fs: FileSystem, directory: Path, *, cluster_id: bytes, flushed_through: int, replay: Replay
-) -> Recovered:
+) -> RecoveryResult:
     """Find the valid frames and pass those beyond `flushed_through` to `replay`, in order.
 
     All their content is durable when this returns. Raises `CorruptLog` or `OSError`.
@@ -84,7 +84,7 @@ def recover(
     chain, expected = _chain(files, flushed_through)
     others = [found for found in files if found not in chain]
     newest = max((found.header.number for found in files), default=0)
-    recovered = Recovered(expected - 1, newest_number=newest)
+    recovered = RecoveryResult(expected - 1, newest_number=newest)
     last = chain[-1] if chain else None
     _refuse_corruption(last, others, expected)
     _drop_false_frames(fs, directory, others, flushed_through, recovered)
@@ -196,7 +196,7 @@ def _drop_false_frames(
     directory: Path,
     others: Sequence[JournalContent],
     flushed_through: int,
-    recovered: Recovered,
+    recovered: RecoveryResult,
 ) -> None:
     """Classify the files that are not in the chain.
 

@@ -47,7 +47,7 @@ LISTED_MAX: Final = 1_000_000  # names in one listing
 Result = TypeVar("Result")
 
 
-class Listed(NamedTuple):
+class ListedObject(NamedTuple):
     """One object of a listing."""
 
     key: str
@@ -72,7 +72,7 @@ class ObjectStore(Protocol):
     def delete(self, key: str) -> None:
         """Remove an object; no error if it does not exist."""
 
-    def list(self, prefix: str) -> Iterator[Listed]:
+    def list(self, prefix: str) -> Iterator[ListedObject]:
         """List all objects below a prefix (a folder: `a/b` does not include `a/bc`)."""
 
 

@@ -27,7 +27,7 @@ import msgspec
 from trilogue.log.errors import ObjectDenied, ObjectExists, ObjectMissing, StorageUnavailable
 from trilogue.log.files import FileSystem, OsFileSystem
 from trilogue.log.objects.cache import CACHE_BYTES, ObjectCache
-from trilogue.log.objects.objects import Listed, Objects, ObjectsEnvironment
+from trilogue.log.objects.objects import ListedObject, Objects, ObjectsEnvironment
 
 if TYPE_CHECKING:
     from obstore.store import LocalStore, S3Config, S3Credential, S3Store
@@ -150,13 +150,13 @@ class S3ObjectStore:
         with _mapped(f"delete {key}"), suppress(FileNotFoundError):
             obstore.delete(self._reader(), key)
 
-    def list(self, prefix: str) -> Iterator[Listed]:
+    def list(self, prefix: str) -> Iterator[ListedObject]:
         """List page by page."""
         import obstore
 
         with _mapped(f"list {prefix}"):
             for page in obstore.list(self._reader(), prefix, chunk_size=1_000):
-                yield from (Listed(each["path"], each["size"]) for each in page)
+                yield from (ListedObject(each["path"], each["size"]) for each in page)
 
     def _reader(self) -> S3Store:
         if self._client is None:  # two threads may create one each: one of them is dropped
@@ -243,13 +243,13 @@ class DirectoryStore:
         with _mapped(f"delete {key}"), suppress(FileNotFoundError):
             obstore.delete(self._open(), key)
 
-    def list(self, prefix: str) -> Iterator[Listed]:
+    def list(self, prefix: str) -> Iterator[ListedObject]:
         """Walk the directory."""
         import obstore
 
         with _mapped(f"list {prefix}"):
             for page in obstore.list(self._open(), prefix, chunk_size=1_000):
-                yield from (Listed(each["path"], each["size"]) for each in page)
+                yield from (ListedObject(each["path"], each["size"]) for each in page)
 
     def _open(self) -> LocalStore:
         if not self._files.exists(self._root):  # it may be mounted later, or again

@@ -23,7 +23,7 @@ from trilogue.log.errors import (
     StorageUnavailable,
 )
 from trilogue.log.files import DIRECTORY_MODE, Lock, OsFileSystem
-from trilogue.log.objects.objects import WRITING, Listed, ObjectStore
+from trilogue.log.objects.objects import WRITING, ListedObject, ObjectStore
 from trilogue.node.backup.errors import BackupError, described
 from trilogue.node.backup.record import (
     RECORD_BYTES_MAX,
@@ -100,12 +100,12 @@ class FolderStore:
         if path.parent.parent.name == "backups" and not any(path.parent.iterdir()):
             path.parent.rmdir()
 
-    def list(self, prefix: str) -> Iterator[Listed]:
+    def list(self, prefix: str) -> Iterator[ListedObject]:
         """List all objects below a folder."""
         for folder, _, names in os.walk(self.root / prefix, onerror=_unless_missing):
             for name in sorted(each for each in names if not each.endswith(UNFINISHED)):
                 path = Path(folder, name)
-                yield Listed(str(path.relative_to(self.root)), path.stat().st_size)
+                yield ListedObject(str(path.relative_to(self.root)), path.stat().st_size)
 
 
 def _unless_missing(error: OSError) -> None:

@@ -24,7 +24,7 @@ class Lease(Protocol):
     lease_ends_s: float  # by the monotonic clock
 
 
-class Suspended(Protocol):
+class SuspendableListener(Protocol):
     """A listener that can be suspended."""
 
     def suspend(self) -> None:
@@ -40,7 +40,7 @@ class LeaseGuard:
     def __init__(
         self,
         lease: Lease,
-        listeners: Mapping[str, Suspended],
+        listeners: Mapping[str, SuspendableListener],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.lapses = 0

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from trilogue.broker.cursors.share_facts import Delivered, SharePosition
+from trilogue.broker.cursors.share_facts import SharePosition, UnackedRange
 from trilogue.broker.cursors.share_positions import SharePositions
 from trilogue.broker.errors import BrokerError, InvalidRecordState
 from trilogue.broker.groups.classic.members import ResettableTimer, Timers
@@ -83,7 +83,7 @@ class _Outcome:
         self._delivery_count = delivery_count
         self.ranges: dict[InFlightRange, bool] = {}  # whether it is done
         self.done: list[tuple[int, int]] = []
-        self.released: list[Delivered] = []
+        self.released: list[UnackedRange] = []
 
     def add(self, part: InFlightRange, *, is_released: bool) -> None:
         """Add a range; one that was delivered as often as it may be is done in any case."""
@@ -94,7 +94,7 @@ class _Outcome:
         if is_done:
             self.done.append((part.start, part.end))
         else:
-            self.released.append(Delivered(part.start, part.end, part.count))
+            self.released.append(UnackedRange(part.start, part.end, part.count))
 
 
 class SharePartition:
@@ -258,34 +258,34 @@ class SharePartition:
 
     # -- inside
 
-    def _free_ranges(self, start: int, end: int) -> list[Delivered]:
+    def _free_ranges(self, start: int, end: int) -> list[UnackedRange]:
         """Return the offsets of [start, end) that may be acquired, with their counts so far."""
-        found: list[Delivered] = []
+        found: list[UnackedRange] = []
         below = min(end, self._frontier)
         if start < below:
             for each in self._in_flight.overlapping(start, below):
                 if not each.is_acquired:
                     low, high = max(start, each.start), min(below, each.end)
-                    found.append(Delivered(low, high, each.count))
+                    found.append(UnackedRange(low, high, each.count))
         for low, high in self.position.missing(max(start, self._frontier), end):
             found += self._count_stored(low, high)
         return found
 
-    def _count_stored(self, start: int, end: int) -> list[Delivered]:
+    def _count_stored(self, start: int, end: int) -> list[UnackedRange]:
         """Split offsets by the delivery counts that are stored from before a restart."""
-        found: list[Delivered] = []
+        found: list[UnackedRange] = []
         for each in self.position.delivered:
             if start >= end or each.start >= end:
                 break
             if each.end <= start:
                 continue
             if start < each.start:
-                found.append(Delivered(start, each.start, 0))
+                found.append(UnackedRange(start, each.start, 0))
             start = max(start, each.start)
-            found.append(Delivered(start, min(end, each.end), each.deliveries))
+            found.append(UnackedRange(start, min(end, each.end), each.deliveries))
             start = found[-1].end
         if start < end:
-            found.append(Delivered(start, end, 0))
+            found.append(UnackedRange(start, end, 0))
         return found
 
     def _acquire(self, member_id: str, start: int, end: int, count: int, deadline_ms: int) -> None:
@@ -369,12 +369,12 @@ class SharePartition:
             callback()
 
 
-def _is_last(piece: Delivered, delivery_count: int) -> bool:
+def _is_last(piece: UnackedRange, delivery_count: int) -> bool:
     """Whether records are delivered for the last time, alone."""
     return piece.deliveries >= THROTTLED_FROM and piece.deliveries + 1 >= delivery_count
 
 
-def _portion(piece: Delivered, delivery_count: int) -> int:
+def _portion(piece: UnackedRange, delivery_count: int) -> int:
     """Return how many records are delivered together: fewer, the more often they were before."""
     if _is_last(piece, delivery_count):
         return 1

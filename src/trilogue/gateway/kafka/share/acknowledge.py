@@ -7,7 +7,10 @@ share session ends, and what the member still has is given back.
 from __future__ import annotations
 
 from trilogue.gateway.kafka.context import DurableResponse, RequestContext
-from trilogue.gateway.kafka.share.acknowledgements import Result, apply_acknowledgements
+from trilogue.gateway.kafka.share.acknowledgements import (
+    AcknowledgementResult,
+    apply_acknowledgements,
+)
 from trilogue.gateway.kafka.share.sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -58,7 +61,7 @@ def handle_share_acknowledge(
 
 
 def _group_by_topic(
-    results: dict[TopicPartitionKey, Result],
+    results: dict[TopicPartitionKey, AcknowledgementResult],
 ) -> list[ShareAcknowledgeTopicResponse]:
     topics: dict[bytes, ShareAcknowledgeTopicResponse] = {}
     for key, result in results.items():

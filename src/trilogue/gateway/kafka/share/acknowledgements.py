@@ -22,7 +22,7 @@ from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.share.fetch import AcknowledgementBatch
 
 
-class Result(NamedTuple):
+class AcknowledgementResult(NamedTuple):
     """The error code and message of one partition."""
 
     code: ErrorCode = ErrorCode.NONE
@@ -70,9 +70,9 @@ def apply_acknowledgements(
     topics: Iterable[AcknowledgedTopic],
     *,
     may_renew: bool,
-) -> dict[TopicPartitionKey, Result]:
+) -> dict[TopicPartitionKey, AcknowledgementResult]:
     """Apply what a request acknowledges; returns a result for each partition that it names so."""
-    results: dict[TopicPartitionKey, Result] = {}
+    results: dict[TopicPartitionKey, AcknowledgementResult] = {}
     for topic in topics:
         for each in topic.partitions:
             if each.acknowledgement_batches:
@@ -90,19 +90,21 @@ def _apply(
     batches: list[AcknowledgementBatch],
     *,
     may_renew: bool,
-) -> Result:
+) -> AcknowledgementResult:
     partition, code = find_partition(context, partition_key)
     if partition is None:
-        return Result(code)
+        return AcknowledgementResult(code)
     share = context.broker.share_partitions.find_partition(key.group, partition.partition_id)
     if share is None:
-        return Result(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the group has not read the partition")
+        return AcknowledgementResult(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the group has not read the partition"
+        )
     try:
         given = _parse(batches, may_renew=may_renew)
         share.acknowledge(key.member_id, given)
     except BrokerError as problem:
-        return Result(to_error_code(problem), str(problem))
-    return Result()
+        return AcknowledgementResult(to_error_code(problem), str(problem))
+    return AcknowledgementResult()
 
 
 def _parse(batches: list[AcknowledgementBatch], *, may_renew: bool) -> list[Acknowledgement]:

@@ -24,7 +24,7 @@ from trilogue.gateway.kafka.context import RequestContext
 from trilogue.gateway.kafka.errors import EXPECTED, to_error_code
 from trilogue.gateway.kafka.offsets.list_offsets import find_timestamp
 from trilogue.gateway.kafka.share.acknowledgements import (
-    Result,
+    AcknowledgementResult,
     apply_acknowledgements,
     find_partition,
 )
@@ -126,7 +126,7 @@ class ShareFetch(BufferedReply):
         context: RequestContext,
         request: ShareFetchRequest,
         session: ShareSession,
-        acknowledged: dict[TopicPartitionKey, Result],
+        acknowledged: dict[TopicPartitionKey, AcknowledgementResult],
     ) -> None:
         super().__init__()
         self._context = context
