@@ -111,7 +111,7 @@ def test_unfinished_work_names_its_issue():
     assert found == []
 
 
-def test_what_a_subclass_has_to_define_is_abstract():
+def test_methods_that_a_subclass_has_to_define_are_abstract():
     """Then a class without it cannot be instantiated, and the type checker names it."""
     found = [
         f"{name(path)}: {function.name}"
