@@ -8,6 +8,7 @@ from trilogue.node.addresses import (
     Address,
     AddressError,
     choose_advertised,
+    find_shared_addresses,
     is_loopback,
     is_wildcard,
     parse_address,
@@ -104,3 +105,10 @@ def test_ipv6_literals_are_advertised_without_brackets():
     )
 
     assert address == Address("::1", 9)
+
+
+def test_an_address_that_another_node_advertises_is_found():
+    advertised = {"kafka": "127.0.0.1:9092", "pulsar": "two:6650"}
+    others = {1: {"kafka": "127.0.0.1:9092", "pulsar": "one:6650"}, 3: {"http": "two:6650"}}
+
+    assert find_shared_addresses(advertised, others) == [(1, "kafka", "127.0.0.1:9092")]

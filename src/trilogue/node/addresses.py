@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -98,3 +98,18 @@ def _check_ipv6(host: str, text: str) -> None:
         ipaddress.IPv6Address(host)
     except ValueError as error:
         raise AddressError(f"{text!r}: {host!r} is no IPv6 address") from error
+
+
+def find_shared_addresses(
+    advertised: Mapping[str, str], others: Mapping[int, Mapping[str, str]]
+) -> list[tuple[int, str, str]]:
+    """Return node, listener and address where another node advertises what this one does.
+
+    It is no error: the other node may have been here before, as those that a standby served for.
+    """
+    return [
+        (node_id, name, address)
+        for node_id, listeners in sorted(others.items())
+        for name, address in advertised.items()
+        if listeners.get(name) == address
+    ]

@@ -30,6 +30,7 @@ from trilogue.node.access import (
     load_users_file,
     make_access_control,
 )
+from trilogue.node.addresses import find_shared_addresses
 from trilogue.node.background.backlog_expiry import BacklogExpiry
 from trilogue.node.background.compaction import CompactionPlanner
 from trilogue.node.background.flush import Flusher
@@ -416,7 +417,17 @@ class Node:
         advertised = {name: str(address) for name, address in self.gateways.advertised.items()}
         if self.gateways.pulsar is not None:
             advertised |= registered_rows(self.gateways.pulsar.settings.advertised_listeners)
+        if self.place.cluster is not None:
+            self._warn_of_shared_addresses(advertised)
         await self.storage.meta.write([SetListeners(advertised)], (), self.storage.fence)
+
+    def _warn_of_shared_addresses(self, advertised: Mapping[str, str]) -> None:
+        """Log addresses that send clients to another node: each machine has its own loopback."""
+        state = self.storage.meta.state
+        others = {key: row.listeners for key, row in state.nodes.items() if key != state.node_id}
+        for node_id, name, address in find_shared_addresses(advertised, others):
+            extra = {"listener": name, "address": address, "other_node": node_id}
+            log.warning("node.address_of_another", extra=extra)
 
     # -- gateways ------------------------------------------------------------------------------
 

@@ -100,6 +100,26 @@ def test_clients_of_three_machines_share_one_cluster(cluster: Cluster):
     assert listed.stdout.count('"epoch"') == SIZE, listed
 
 
+def test_addresses_of_another_node_are_logged(cluster: Cluster):
+    """As of two machines that both listen on 127.0.0.1."""
+    for node_id in (1, 2):
+        cluster.start(node_id, advertise__kafka="one.example:9092")
+
+    first, second = (node.output for node in cluster.nodes.values())
+
+    assert "node.address_of_another" not in first
+    assert "node.address_of_another listener=kafka address=one.example:9092 other_node=1" in second
+
+
+def test_nodes_with_local_journals_say_why_no_slot_moves(cluster: Cluster):
+    cluster.start(1, 2)
+
+    for arguments in (["drain", "2"], ["move", "1", "--to", "2"], ["rebalance", "--dry-run"]):
+        refused = run_trilogue("nodes", *arguments, "--cluster", cluster.url)
+        assert refused.returncode == 1, refused
+        assert "no cluster with ack=shared" in refused.stderr, refused
+
+
 def test_a_pulsar_client_is_sent_to_the_owner(cluster: Cluster):
     cluster.start(1, 2, 3)
     client = pulsar.Client(cluster.nodes[1].pulsar, logger=SILENT)

@@ -102,9 +102,7 @@ def consume(
         from trilogue.cli.messages.consume_run import ConsumeRun
 
         await require_topics(client.cluster, [topic])
-        run = ConsumeRun(
-            client, topic, form, count=count, follow=follow, isolation=int(committed)
-        )
+        run = ConsumeRun(client, topic, form, count=count, follow=follow, isolation=int(committed))
         if group is not None:
             return await run.as_group(group, wanted[0])
         if last is not None:

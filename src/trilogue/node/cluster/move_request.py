@@ -46,7 +46,7 @@ async def request_move(url: str, content: Mapping[str, Any], timeout_s: float) -
 async def _move(connection: Connection, content: Mapping[str, Any]) -> dict[str, Any]:
     began = time.monotonic()
     known = await slot_moves.read_owners(connection)
-    if known is None:
+    if known is None or not known.node_ids:
         raise ControlError("the database has no cluster with ack=shared: others do not move slots")
     if "rebalance" in content:
         plan = await plan_cluster(connection, known, float(content["rebalance"]))
