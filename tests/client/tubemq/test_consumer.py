@@ -23,6 +23,7 @@ from tests.client.tubemq.scripted import (
 from tests.waiting import wait_on_loop
 from trilogue.client.errors import ClientError
 from trilogue.client.tubemq import (
+    Balance,
     Confirm,
     NoMessage,
     Position,
@@ -400,11 +401,49 @@ def test_a_refusal_that_lasts_is_raised_and_not_hidden_as_404(code: int):
     work()
 
 
+@pytest.mark.parametrize("method", ["consumerRegisterC2B", "getMessagesC2B"])
+@pytest.mark.parametrize("balance", [Balance.SERVER, Balance.CLIENT])
+@pytest.mark.parametrize("timeout_s", [None, 60.0])
+def test_a_login_that_the_broker_refuses_is_raised(
+    method: str, balance: Balance, timeout_s: float | None
+):
+    """The master has let the consumer in: it has a partition that it cannot read."""
+
+    @on_server(request_timeout_s=0.5)
+    async def work(server: ScriptedTube, client: TubeClient):
+        server.topics[TOPIC] = 1
+        server.always[method] = 415
+        consumer = await client.consumer(TOPIC, group=GROUP, balance=balance)
+        await server.saw("consumerRegisterC2B")
+        with pytest.raises(TubeError) as refused:
+            await consumer.get(timeout_s)
+
+        assert refused.value.err_code == 415
+        assert "trilogue users" in str(refused.value)
+
+    work()
+
+
+@on_server
+async def test_a_login_that_one_broker_refuses_leaves_the_partitions_of_others(
+    server: ScriptedTube, client: TubeClient
+):
+    server.next_up["consumerRegisterC2B"].append(415)
+    consumer = await client.consumer(TOPIC, group=GROUP)
+    await wait_on_loop(lambda: len(consumer.partitions) == 2)
+    with pytest.raises(NoMessage):
+        await consumer.get(0.3)
+    put(server, b"a", partition=1)
+    put(server, b"a", partition=2)
+
+    assert bodies(await consumer.get(60)) == [b"a"]
+
+
 @pytest.mark.parametrize("code", [411, 415])
 def test_a_broker_that_forgot_us_is_registered_at_again(code: int):
     """Issue 6: re-registration on 411 from the broker."""
 
-    @on_server
+    @on_server(request_timeout_s=60.0)
     async def work(server: ScriptedTube, client: TubeClient):
         put(server, b"a")
         consumer = await reader(client)

@@ -72,10 +72,12 @@ class PartitionReader(PartitionRegistrar):
     # Getting messages.
 
     async def get(self, timeout_s: float | None) -> Batch:
-        """The next pack of messages; NoMessage if none is there in time, or a lasting refusal."""
-        limit_s = timeout_s
-        if limit_s is None:
-            limit_s = self._session.core.options.request_timeout_s
+        """The next pack of messages; NoMessage if none is there in time, or a lasting refusal.
+
+        Where brokers refuse every partition it does not wait longer than for an answer.
+        """
+        request_s = self._session.core.options.request_timeout_s
+        limit_s = request_s if timeout_s is None else timeout_s
         deadline = self._loop.time() + limit_s
         self._wanted += 1
         try:
@@ -90,7 +92,7 @@ class PartitionReader(PartitionRegistrar):
                 waiter = self._loop.create_future()
                 self._waiting.append(waiter)
                 try:
-                    async with asyncio.timeout_at(deadline):
+                    async with asyncio.timeout_at(min(deadline, self._loop.time() + request_s)):
                         await waiter
                 except BaseException as problem:
                     if waiter.done() and not waiter.cancelled():
@@ -99,12 +101,20 @@ class PartitionReader(PartitionRegistrar):
                         self._waiting.remove(waiter)
                     if not isinstance(problem, TimeoutError):
                         raise
+                    self._check_not_refused()
+                    if self._loop.time() < deadline:
+                        continue
                     self._session.check_reachable(limit_s)
                     if timeout_s is not None:
                         raise self._no_message() from None
                     deadline = self._loop.time() + limit_s
         finally:
             self._wanted -= 1
+
+    def _check_not_refused(self) -> None:
+        """Raise a broker's refusal where it is the reason that there is no partition to read."""
+        if self._refused and not len(self.holding):
+            raise next(iter(self._refused.values())) from None
 
     def _no_message(self) -> TubeError:
         """The reason, with the codes of the Java client; a broker's refusal instead of 404."""
@@ -268,6 +278,8 @@ class PartitionReader(PartitionRegistrar):
             self._release(held, consumed=held.consumed, pause_s=wait_ms * MILLISECOND)
         elif problem.error in LOST or problem.error in NOT_REGISTERED:
             log.info("tubemq.lost", extra={"partition": held.key, "problem": str(problem)})
+            if problem.error is TubeCode.CERTIFICATE_FAILURE:
+                self._note_refusal(held.key, problem)
             self._on_partition_lost(held, again=problem.error in NOT_REGISTERED)
             self._session.wake()
             self._pump()

@@ -68,6 +68,7 @@ class PartitionRegistrar(ABC):
         self._options = options
         self._seen: set[str] = set()
         self._retry: dict[str, BrokerPartition] = {}
+        self._refused: dict[str, TubeError] = {}  # by partition: it cannot be read for now
         self._sign: set[Address] = set()
 
     @abstractmethod
@@ -95,9 +96,15 @@ class PartitionRegistrar(ABC):
                         extra={"partition": place.key, "problem": str(result)},
                     )
                     troubles.append(result)
+                    self._note_refusal(place.key, result)
                 elif isinstance(result, BaseException):
                     raise result
         return troubles
+
+    def _note_refusal(self, key: str, problem: ClientError) -> None:
+        """Keep a refusal that another attempt will meet as well."""
+        if isinstance(problem, TubeError) and not problem.retriable and problem.error not in LOST:
+            self._refused[key] = problem
 
     async def register(self, place: BrokerPartition, offset: int | None = None) -> None:
         """Become the reader of a partition, where the group was or at an offset; TubeError."""
@@ -122,6 +129,7 @@ class PartitionRegistrar(ABC):
             connection, "consumerRegisterC2B", request, RegisterResponseB2C
         )
         self._seen.add(place.key)
+        self._refused.pop(place.key, None)
         self.holding.add(
             PartitionState(
                 place,
@@ -150,6 +158,7 @@ class PartitionRegistrar(ABC):
         # A get under way or a pack in hand is not consumed, whatever was before.
         consumed = held.consumed and held.state is FetchState.IDLE
         self.holding.drop(held)
+        self._refused.pop(held.key, None)
         place = held.place
         request = RegisterRequestC2B(
             opType=UNREGISTER,
