@@ -360,6 +360,47 @@ def test_a_small_frame_waits_while_all_memory_is_spent():
     run(test)
 
 
+def test_peers_without_a_login_have_little_memory_together():
+    """They are not in the way of a frame of one that has logged in."""
+
+    async def test() -> None:
+        memory = ConnectionMemory(unauthenticated=MemoryBudget(MIB))
+        unknown = [Connection(memory) for _ in range(8)]
+        for each in unknown:
+            each.stream.expect_login()
+            each.transport.receive(frame(bytes(500_000))[:-1])
+        known = Connection(memory)
+        known.transport.receive(frame(bytes(MIB)))
+
+        assert known.session.sizes == [MIB]
+        assert sum(each.stream._frames.capacity for each in unknown) < 2 * MIB
+        await wait_on_loop(lambda: any(each.transport.aborted for each in unknown))
+        assert not known.transport.aborted
+
+    run(test)
+
+
+def test_the_login_moves_a_buffer_to_the_budget_of_all_others():
+    async def test() -> None:
+        memory = ConnectionMemory(unauthenticated=MemoryBudget(MIB))
+        Peer(memory.unauthenticated, MIB, moves=True)
+        connection = Connection(memory)
+        connection.stream.expect_login()
+        connection.transport.receive(frame(bytes(500_000))[: 16 << 10])
+        assert not connection.transport.reading
+        connection.stream.limit_frames(4 * MIB)
+        await wait_on_loop(lambda: connection.transport.reading)
+        connection.transport.receive(frame(bytes(500_000))[16 << 10 :])
+
+        assert connection.session.sizes == [500_000]
+        assert memory.unauthenticated.size_bytes == MIB
+        assert memory.received.size_bytes >= 500_000
+        connection.stream.connection_lost(None)
+        assert memory.received.size_bytes == 0
+
+    run(test)
+
+
 def test_peers_above_the_limit_go_though_they_move_and_none_waits():
     async def test() -> None:
         budget = MemoryBudget(10 * MIB)

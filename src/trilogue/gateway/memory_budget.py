@@ -4,8 +4,9 @@
     budget.admit(key, size)             whether so much more may be taken now
     budget.wait(key, ...)               if not: `resume` is called when there is room
 
-A node has two budgets: for what is read for peers and not sent yet, and for frames that have been
-received in part. What waits for room forms a queue for each connection, and connections take turns.
+A node has three budgets: for what is read for peers and not sent yet, for frames that have been
+received in part, and for those of peers that have not logged in, which are never in the way of the
+others'. What waits for room forms a queue for each connection, and connections take turns.
 While there is a queue, memory that can be had again is taken back (`reclaim`), and a connection
 whose peer does not move for `STALLED_S` is closed (`evict`), the largest first, but none that holds
 much less than the others. If all of them move, those of an address with more than `ADDRESS_SHARE`
@@ -36,6 +37,7 @@ from trilogue.gateway.transfers.reply_transfers import ReplyTransfers
 MIB: Final = 1 << 20
 UNSENT_BYTES_MAX: Final = 256 * MIB
 RECEIVED_BYTES_MAX: Final = 160 * MIB
+UNAUTHENTICATED_BYTES_MAX: Final = 32 * MIB
 FREE_SHARE: Final = 0.75  # of a budget; the rest is for small requests
 SMALL_BYTES: Final = 2 * MIB
 ADDRESS_SHARE: Final = 0.5  # of a budget that one address may hold while others wait
@@ -417,11 +419,16 @@ def _received() -> MemoryBudget:
     return MemoryBudget(RECEIVED_BYTES_MAX)
 
 
+def _unauthenticated() -> MemoryBudget:
+    return MemoryBudget(UNAUTHENTICATED_BYTES_MAX)
+
+
 class ConnectionMemory(msgspec.Struct, frozen=True):
     """What all connections of a node share: budgets, also of time, threads, and the closed ones."""
 
     unsent: MemoryBudget = msgspec.field(default_factory=_unsent)
     received: MemoryBudget = msgspec.field(default_factory=_received)
+    unauthenticated: MemoryBudget = msgspec.field(default_factory=_unauthenticated)
     closed: ClosedConnections = msgspec.field(default_factory=ClosedConnections)
     iterations: IterationBudget = msgspec.field(default_factory=IterationBudget)
     transfers: ReplyTransfers = msgspec.field(default_factory=ReplyTransfers)

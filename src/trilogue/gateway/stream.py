@@ -33,7 +33,7 @@ from typing import Protocol, cast
 import msgspec
 
 from trilogue.gateway.frame_dispatcher import FrameDispatcher
-from trilogue.gateway.memory_budget import ConnectionMemory
+from trilogue.gateway.memory_budget import ConnectionMemory, MemoryBudget
 from trilogue.gateway.stream_memory import ReceivedMemory, UnsentMemory
 from trilogue.gateway.transport_writer import TransportWriter
 from trilogue.wire.errors import EncodeError, WireError
@@ -157,6 +157,7 @@ class Stream(asyncio.BufferedProtocol):
         self._marks = SweepMarks()
         self._unsent: UnsentMemory | None = None
         self._received: ReceivedMemory | None = None
+        self._received_budget = self.memory.received
         self._writer = TransportWriter()
         self._dispatcher = FrameDispatcher(
             self,
@@ -306,11 +307,24 @@ class Stream(asyncio.BufferedProtocol):
         self._call_soon(call)
 
     def limit_frames(self, size: int) -> None:
-        """Set the limit of bytes of a frame, when the session knows more of the peer.
-
-        `limits.unauthenticated_frame_bytes` before the client has logged in.
-        """
+        """Set the limit of bytes of a frame, when the session knows more of the peer."""
         self._frames.limit = size
+        self._receive_within(self.memory.received)
+
+    def expect_login(self) -> None:
+        """Take small frames only until `limit_frames`, within a budget of such connections."""
+        limits = self.limits
+        self._frames.limit = min(limits.frame_bytes, limits.unauthenticated_frame_bytes)
+        self._receive_within(self.memory.unauthenticated)
+
+    def _receive_within(self, budget: MemoryBudget) -> None:
+        """Count the receive buffer in this budget from now on."""
+        self._received_budget = budget
+        if self._received is not None:
+            self._received.release()
+            self._received = None
+            self._count_received().measure()
+            self.go_on(STOP_MEMORY)  # it waits in the other budget then
 
     def guarded(self, call: Callable[[], None]) -> None:
         """Run a callback of another part; its failure ends this connection only."""
@@ -391,7 +405,7 @@ class Stream(asyncio.BufferedProtocol):
     def _count_received(self) -> ReceivedMemory:
         if self._received is None:
             self._received = ReceivedMemory(
-                self.memory.received, self, self.peer[0], self._frames, lambda: self.receives
+                self._received_budget, self, self.peer[0], self._frames, lambda: self.receives
             )
         return self._received
 

@@ -290,6 +290,8 @@ def peek_messages(node: SecuredServer, stack: contextlib.ExitStack) -> None:
 
 AFTER_LOGIN = [half_of_kafka, half_of_pulsar, half_of_tubemq, half_of_http]
 BEFORE_LOGIN = [half_of_kafka_before_login, half_of_pulsar_before_login]
+# The memory that bodies had is that of frames next.
+BODIES_FIRST = [half_of_http, *BEFORE_LOGIN, half_of_kafka, half_of_pulsar, half_of_tubemq]
 READERS = [fetch_old_data, take_messages, peek_messages]
 
 
@@ -303,7 +305,11 @@ def test_one_listener(
         begin(node, stack)
 
 
-@pytest.mark.parametrize("every", [AFTER_LOGIN, READERS], ids=["halves", "readers"])
+@pytest.mark.parametrize(
+    "every",
+    [AFTER_LOGIN, BODIES_FIRST, READERS],
+    ids=["halves", "halves, also before a login", "readers"],
+)
 def test_all_listeners_at_once(
     node: SecuredServer,
     report: Report,

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from starlette.requests import Request
+from starlette.types import Message
 
-from trilogue.gateway.http.request_limits import MEMORY, reserve_memory
+from trilogue.gateway.http.request_limits import (
+    BODY_MAX,
+    MEMORY,
+    SMALL_BYTES,
+    HttpError,
+    read_body,
+    reserve_memory,
+)
 from trilogue.gateway.memory_budget import MIB, MemoryBudget, MemoryHolder
 
 
@@ -37,3 +46,34 @@ def test_a_smaller_reply_gives_memory_back_at_once():
         assert budget.size_bytes == MIB
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("length", [100, SMALL_BYTES, SMALL_BYTES + 1, BODY_MAX])
+@pytest.mark.parametrize("is_chunked", [False, True])
+def test_a_body_is_the_pieces_that_came(length: int, is_chunked: bool):
+    body = bytes(range(256)) * (length // 256) + bytes(length % 256)
+    pieces = [body[at : at + 60_000] for at in range(0, length, 60_000)]
+    declared = {"transfer-encoding": "chunked"} if is_chunked else {"content-length": str(length)}
+
+    assert asyncio.run(read_body(request_of(declared, pieces))) == body
+
+
+def test_a_body_of_chunks_that_is_too_large_is_refused():
+    pieces = [bytes(BODY_MAX), b"x"]
+    with pytest.raises(HttpError) as refused:
+        asyncio.run(read_body(request_of({"transfer-encoding": "chunked"}, pieces)))
+
+    assert refused.value.status == 413
+
+
+def request_of(headers: dict[str, str], pieces: list[bytes]) -> Request:
+    messages: list[Message] = [
+        {"type": "http.request", "body": piece, "more_body": number < len(pieces)}
+        for number, piece in enumerate(pieces, 1)
+    ]
+
+    async def receive() -> Message:
+        return messages.pop(0)
+
+    raw = [(name.encode(), value.encode()) for name, value in headers.items()]
+    return Request({"type": "http", "method": "PUT", "path": "/", "headers": raw}, receive)

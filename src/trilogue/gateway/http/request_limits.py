@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 
 from starlette.requests import ClientDisconnect, Request
 
@@ -14,6 +15,7 @@ CERTIFICATE = "certificate"  # in the state of a request: what the client showed
 CREDENTIALS = "trilogue.credentials"  # in the scope: the Authorization headers of the request
 BODY_MAX = 1 << 20
 BODY_FREE = 16 << 10  # of a body, for which no request waits
+SMALL_BYTES = 64 << 10  # of a body that is not mapped
 PIECE_BYTES = 64 << 10  # at which uvicorn reads no more before a piece is taken
 STREAM_S = 60.0  # between two pieces of a body that is handled while it comes
 BODY_S = 30.0  # from the head of a request to the end of its body
@@ -69,25 +71,55 @@ async def _read_body(request: Request) -> bytes:
     if "transfer-encoding" in request.headers:
         length = BODY_MAX
     memory = _BodyReservation(request)
-    body = bytearray()
+    body = _BodyBuffer(length)
     try:
         while True:
             # Before the next piece is taken: what waits is in uvicorn's buffer only, not here too.
-            if len(body) < length:
-                await memory.grow(min(length, len(body) + PIECE_BYTES))
+            if body.size < length:
+                await memory.grow(min(length, body.size + PIECE_BYTES))
             message = await request.receive()  # `stream` would keep the piece before this one
             if message["type"] == "http.disconnect":
                 raise ClientDisconnect
-            size = len(body) + len(message.get("body", b""))
+            size = body.size + len(message.get("body", b""))
             if size > BODY_MAX:
                 raise HttpError(413, f"a body has at most {BODY_MAX} bytes")
             await memory.grow(size)
-            body += message.get("body", b"")
+            body.add(message.get("body", b""))
             if not message.get("more_body", False):
-                return bytes(body)
+                return body.content()
             del message
     finally:
-        body.clear()  # the traceback of an error keeps this frame until the next collection
+        body.close()  # the traceback of an error keeps this frame until the next collection
+
+
+class _BodyBuffer:
+    """What has come of a body, up to `BODY_MAX` bytes.
+
+    A large one is mapped, not taken from the heap: what is dropped goes back to the system at once.
+    Of a hundred bodies between other objects the heap would keep all (docs/decisions/0080).
+    """
+
+    def __init__(self, length: int) -> None:
+        self.size = 0
+        self._small = bytearray()
+        self._mapped: mmap | None = None
+        if length > SMALL_BYTES:
+            self._mapped = mmap(-1, BODY_MAX, MAP_PRIVATE | MAP_ANONYMOUS)
+
+    def add(self, piece: bytes) -> None:
+        self.size += len(piece)
+        if self._mapped is None:
+            self._small += piece
+        else:
+            self._mapped.write(piece)
+
+    def content(self) -> bytes:
+        return bytes(self._small if self._mapped is None else self._mapped[: self.size])
+
+    def close(self) -> None:
+        self._small.clear()
+        if self._mapped is not None:
+            self._mapped.close()
 
 
 class BodyPieces:

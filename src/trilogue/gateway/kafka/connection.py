@@ -176,7 +176,7 @@ class KafkaConnection(ClientConnection):
     # ---- the login
 
     def _require_login(self, stream: Stream) -> None:
-        settings, limits = self.gateway.settings, stream.limits
+        settings = self.gateway.settings
         self.login = SaslLogin(
             self.gateway.authenticator,
             stream.peer[0],
@@ -184,7 +184,7 @@ class KafkaConnection(ClientConnection):
             self._logged_in,
             lifetime_max_ms=settings.sasl_session_max_ms,
         )
-        stream.limit_frames(min(limits.frame_bytes, limits.unauthenticated_frame_bytes))
+        stream.expect_login()
         self._login_timer = self.gateway.loop.call_later(
             LOGIN_S, stream.abort, "connection.no_login"
         )

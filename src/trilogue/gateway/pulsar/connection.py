@@ -144,8 +144,7 @@ class PulsarConnection(MultiplexedConnection):
         """Keep the stream, and take only small frames until CONNECT."""
         self.stream = stream  # before anything else uses it
         self._opened_s = self._received_s = self._pinged_s = self.gateway.loop.time()
-        limits = stream.limits
-        stream.limit_frames(min(limits.frame_bytes, limits.unauthenticated_frame_bytes))
+        stream.expect_login()
         self._connections[self] = None
         super().opened(stream)
 

@@ -122,6 +122,7 @@ class NodeMetrics:
         for name, what, budget in (
             ("unsent", "messages that clients have not read", memory.unsent),
             ("received", "requests received in part", memory.received),
+            ("unauthenticated", "requests received before a login", memory.unauthenticated),
         ):
             yield gauge(f"memory_{name}_bytes", f"Memory of {what}.", budget.size_bytes)
             yield gauge(f"memory_{name}_waiting", "How many wait for it.", budget.waiting)
