@@ -412,6 +412,15 @@ def test_old_names_have_their_own_paths(admin: Admin):
         "persistent://acme/eu/shop/t-partition-0",
         "persistent://acme/eu/shop/t-partition-1",
     ]
+    assert admin("GET", "/admin/namespaces/acme/eu") == (200, ["acme/eu/shop"])
+    assert admin("GET", "/admin/namespaces/acme/us") == (200, [])
+    assert {"acme/eu/shop", "acme/old-names"} <= set(admin("GET", "/admin/namespaces/acme")[1])
+    assert admin("GET", "/admin/namespaces/nobody/eu")[0] == 404
+    assert "acme" in admin("GET", "/admin/properties")[1]
+    assert admin("GET", "/admin/properties/acme") == admin("GET", "/admin/v2/tenants/acme")
+    assert admin("GET", "/admin/tenants")[0] == 404
+    for path in ("clusters", "clusters/standalone", "brokers/standalone"):
+        assert admin("GET", f"/admin/{path}") == admin("GET", f"/admin/v2/{path}")
 
 
 def test_roles_of_a_subscription_are_set_reported_and_removed(admin: Admin):

@@ -105,13 +105,16 @@ IGNORED_VALUES: tuple[Any, ...] = (*UNSET_VALUES, False, "None", "")  # of other
 
 
 def list_namespaces(request: AdminRequest) -> object:
-    """Return the namespaces of a tenant."""
+    """Return the namespaces of a tenant, or of one of its clusters by an old path."""
     tenant, known = request.params["tenant"], request.broker.namespaces
+    cluster = request.params.get("cluster")
+    prefix = f"{tenant}/" if cluster is None else f"{tenant}/{cluster}/"
     try:
         known.tenant(tenant)
     except UnknownNamespace as error:
         raise HttpError(404, "Tenant not found") from error
-    return [str(each) for each in known.namespace_names(tenant)]
+    names = map(str, known.namespace_names(tenant))
+    return [each for each in names if each.startswith(prefix)]
 
 
 def find_namespace(request: AdminRequest) -> Namespace:

@@ -1,9 +1,9 @@
 """Pulsar's REST API: the table of its routes, and the application.
 
-The paths are those of /admin/v2 and /lookup/v2; topics and namespaces are served under the old
-/admin/… with a cluster in the path as well. Each route names the resource and the operation that
-are checked before the handler runs. A path without a route is 404 with a reason, a method that a
-path does not have is 405.
+The paths are those of /admin/v2 and /lookup/v2, and the old ones of /admin/…: topics and namespaces
+with a cluster in the path, clusters, brokers, and tenants as properties. Each route names the
+resource and the operation that are checked before the handler runs. A path without a route is 404
+with a reason, a method that a path does not have is 405.
 
     build_pulsar_app(gateway, authority)     an ASGI application, for the root of the HTTP listener
 """
@@ -91,6 +91,15 @@ def all_routes() -> list[AdminRoute]:
         *pulsar_topics.routes(f"{V1}/persistent/{OLD_PLACE}/{{topic}}"),
         *pulsar_subscriptions.routes(f"{V1}/persistent/{OLD_PLACE}/{{topic}}"),
         *pulsar_namespaces.routes(V1, OLD_PLACE),
+        *(
+            AdminRoute("GET", f"{V1}/namespaces/{{tenant}}{end}",
+                pulsar_namespaces.list_namespaces, ResourceKind.NAMESPACE, describe)
+            for end in ("", "/{cluster}")
+        ),
+        *(
+            replace(route, path=V1 + route.path.replace("/tenants", "/properties", 1))
+            for route in pulsar_clusters.ROUTES  # tenants were properties
+        ),
         *pulsar_non_persistent.routes(f"{V1}/non-persistent/{OLD_PLACE}"),
         *pulsar_transactions.routes(f"{V3}/transactions"),
     ]  # fmt: skip
