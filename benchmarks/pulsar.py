@@ -72,9 +72,10 @@ class Row:
     options: dict[str, float]
     gates: tuple[Gate, ...] = ()
     counted: bool = True
+    domain: str = "persistent"
 
     def leg(self, stage: Stage[Contender], server: Contender, number: int) -> Figures:
-        topic = f"{self.name}-{number}"
+        topic = f"{self.domain}://public/default/{self.name}-{number}"
         figures = stage.measured(self.mode, server, topic, self.options)
         if self.counted:
             stage.drive("count", server, topic, wanted=figures["stored"])
@@ -85,6 +86,10 @@ COMMIT_GATES = (
     at_least("2x Pulsar's commits/s", "messages_per_s", 2.0, PULSAR),
     at_most("its p99", "p99_ms", 1.0, PULSAR),
     at_most("half its CPU/commit", CPU_PER_MESSAGE, 0.5, PULSAR),
+)
+AS_GOOD = (
+    at_least("Pulsar's messages/s", "messages_per_s", 1.0, PULSAR),
+    at_most("its CPU/message", CPU_PER_MESSAGE, 1.0, PULSAR),
 )
 UNBATCHED = {"size": 100, "outstanding": 1000}
 ROWS = (
@@ -107,20 +112,14 @@ ROWS = (
         "The same in batches of the client's.",
         "produce",
         {**UNBATCHED, "batching": 1},
-        (
-            at_least("Pulsar's messages/s", "messages_per_s", 1.0, PULSAR),
-            at_most("its CPU/message", CPU_PER_MESSAGE, 1.0, PULSAR),
-        ),
+        AS_GOOD,
     ),
     Row(
         "pulsar-batched-1KiB",
         "The same with messages of 1 KiB.",
         "produce",
         {"size": 1024, "outstanding": 1000, "batching": 1},
-        (
-            at_least("Pulsar's messages/s", "messages_per_s", 1.0, PULSAR),
-            at_most("its CPU/message", CPU_PER_MESSAGE, 1.0, PULSAR),
-        ),
+        AS_GOOD,
     ),
     Row(
         "pulsar-one-in-flight",
@@ -136,6 +135,23 @@ ROWS = (
         {"size": 100, "rate": 1000},
         (below("p99 <= 15 ms", "p99_ms", 15.0),),
         counted=False,
+    ),
+    Row(
+        "pulsar-shared-100B",
+        "Four consumers of a Shared subscription take 200,000 messages of batches and ack each.",
+        "shared",
+        {"size": 100, "messages": 200_000, "consumers": 4},
+        AS_GOOD,
+        counted=False,
+    ),
+    Row(
+        "pulsar-non-persistent-100B",
+        "One producer on a topic that is not persistent, 100 B one by one, 1,000 on their way.",
+        "produce",
+        UNBATCHED,
+        AS_GOOD,
+        counted=False,
+        domain="non-persistent",
     ),
     *(
         Row(

@@ -4,6 +4,8 @@ import java.util.HashMap;
 import java.util.Map;
 import java.util.Random;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 
 /** What the loads in Java share: their options, what they print, and what they count. */
@@ -90,6 +92,39 @@ public class Load {
         static double part(long[] sorted, double share) {
             return sorted.length == 0 ? 0
                     : sorted[(int) Math.min(sorted.length - 1, sorted.length * share)] / 1e6;
+        }
+    }
+
+    /** What is taken out of a topic that was filled before; the first tenth is not measured. */
+    static final class Drain {
+        final long wanted = (long) option("messages", 100_000);
+        final AtomicLong seen = new AtomicLong();
+        final CountDownLatch all = new CountDownLatch(1);
+        volatile long began;
+        volatile long measured;
+        volatile double seconds;
+
+        void add(long count) {
+            long now = seen.addAndGet(count);
+            if (now - count < wanted / 10 && now >= wanted / 10) {
+                say("begin");
+                measured = wanted - now;
+                began = System.nanoTime();
+            }
+            if (now - count < wanted && now >= wanted) {
+                seconds = (System.nanoTime() - began) / 1e9;
+                say("end");
+                all.countDown();
+            }
+        }
+
+        void await() throws InterruptedException {
+            boolean done = all.await((long) option("limit", 120), TimeUnit.SECONDS);
+            long size = (long) option("size", 100);
+            say(String.format("{\"messages\": %d, \"bytes\": %d, \"errors\": %d, \"seconds\": %.4f, "
+                    + "\"messages_per_s\": %.1f, \"mb_per_s\": %.3f}", measured, measured * size,
+                    done ? 0 : wanted - seen.get(), seconds, measured / seconds,
+                    measured * size / seconds / 1e6));
         }
     }
 }

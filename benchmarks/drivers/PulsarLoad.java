@@ -15,12 +15,14 @@ import org.apache.pulsar.client.api.transaction.Transaction;
  *   PulsarLoad through ADDRESS TOPIC --size 100 --rate 1000 --warmup 4 --seconds 4
  *   PulsarLoad topics  ADDRESS PREFIX --count 500
  *   PulsarLoad commits ADDRESS TOPIC --open 10 --messages 1 --size 100 --warmup 4 --seconds 4
+ *   PulsarLoad shared  ADDRESS TOPIC --messages 100000 --size 100 --consumers 4
  *   PulsarLoad count   ADDRESS TOPIC --wanted 100000
  *
  * `produce` keeps so many messages on their way (1: send and wait). `through` sends at a steady pace
  * and takes the time from the call to the consumer's. `topics` makes a producer on each of many new
  * topics, one after the other. `commits` has so many transactions open at once, each with a producer
- * of its own and so many messages, and takes the time of a commit. `count` reads from the beginning.
+ * of its own and so many messages, and takes the time of a commit. `shared` fills a topic, and so many
+ * consumers of one Shared subscription take and acknowledge the messages one by one. `count` reads from the beginning.
  * Prints "begin" and "end" around what is measured, then one line of JSON.
  */
 public class PulsarLoad extends Load {
@@ -34,6 +36,7 @@ public class PulsarLoad extends Load {
             case "through": through(client, words[2]); break;
             case "topics": topics(client, words[2]); break;
             case "commits": commits(client, words[2]); break;
+            case "shared": shared(client, words[2]); break;
             case "count": count(client, words[2]); break;
             default: throw new IllegalArgumentException(words[0]);
         }
@@ -192,6 +195,26 @@ public class PulsarLoad extends Load {
             totals.errors.incrementAndGet();
             totals.refuse(error.toString());
         }
+    }
+
+    static void shared(PulsarClient client, String topic) throws Exception {
+        ConsumerBuilder<byte[]> subscription = client.newConsumer().topic(topic).subscriptionName("bench")
+                .subscriptionType(SubscriptionType.Shared).receiverQueueSize(1000);
+        subscription.clone().subscribe().close();
+        Drain drain = new Drain();
+        byte[] payload = payload();
+        Producer<byte[]> producer = producer(client, topic).enableBatching(true).create();
+        for (long i = 0; i < drain.wanted; i++) {
+            producer.sendAsync(payload);
+        }
+        producer.flush();
+        for (int i = 0; i < (int) option("consumers", 4); i++) {
+            subscription.clone().messageListener((from, message) -> {
+                from.acknowledgeAsync(message);
+                drain.add(1);
+            }).subscribe();
+        }
+        drain.await();
     }
 
     static void count(PulsarClient client, String topic) throws Exception {

@@ -79,6 +79,7 @@ def run_java(
     """Run a driver in Java; the first folder of its class path has its classes."""
     command: list[object] = ["java", "-Xms512m", "-Xmx1g", "-XX:MaxDirectMemorySize=1g"]
     command += [f"-Dlog4j2.configurationFile={class_path[0]}/log4j2.properties"]
+    command += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]  # Kafka's clients of today
     command += ["-Dio.netty.tryReflectionSetAccessible=true", "-Djava.net.preferIPv4Stack=true"]
     command += [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED]
     command += ["-cp", ":".join(str(part) for part in class_path), name, *words]
