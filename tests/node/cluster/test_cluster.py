@@ -111,7 +111,7 @@ def test_addresses_of_another_node_are_logged(cluster: Cluster):
     assert "node.address_of_another listener=kafka address=one.example:9092 other_node=1" in second
 
 
-def test_nodes_with_local_journals_say_why_no_slot_moves(cluster: Cluster):
+def test_the_reason_that_no_slot_moves_between_local_journals(cluster: Cluster):
     cluster.start(1, 2)
 
     for arguments in (["drain", "2"], ["move", "1", "--to", "2"], ["rebalance", "--dry-run"]):
