@@ -210,7 +210,7 @@ def test_settings_hold_from_when_they_are_obeyed():
 
 @pytest.mark.parametrize(
     ("epoch", "reason"),
-    [(-1, None), (4, None), (3, errors.StaleEpoch), (5, errors.UnknownEpoch)],
+    [(-1, None), (0, None), (4, None), (3, errors.StaleEpoch), (5, errors.UnknownEpoch)],
 )
 def test_a_client_that_knows_another_owner_is_sent_to_look_again(epoch, reason):
     partition = Room().partition

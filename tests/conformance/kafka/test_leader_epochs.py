@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import struct
+from contextlib import closing
 
 import httpx
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from tools.servers.probe import call
 
 from tests.brokers import Broker, Trilogue
@@ -67,3 +69,17 @@ def test_a_java_consumer_finds_that_what_it_read_survived(own_broker: Broker):
     if isinstance(own_broker, Trilogue):
         metrics = httpx.get(f"{own_broker.running.http}/metrics").text
         assert 'api="OffsetForLeaderEpoch"' in metrics
+
+
+def test_librdkafka_reads_from_a_position_with_the_epoch_0(address: str, topic: str):
+    """As confluent-kafka-go's suite seeks; the first epoch of a real broker is 0."""
+    Java(JAVA).write(address, topic, [Record(b"k", b"%d" % each) for each in range(3)])
+    options = {"bootstrap.servers": address, "group.id": topic, "auto.offset.reset": "error"}
+    with closing(Consumer(options)) as consumer:
+        consumer.assign([TopicPartition(topic, 0, 1, leader_epoch=0)])
+
+        read = consumer.poll(60)
+
+    assert read is not None
+    assert (read.error(), read.offset(), read.value()) == (None, 1, b"1")
+    assert epoch_end(address, topic, 0, current=0)[::2] == (0, 3)

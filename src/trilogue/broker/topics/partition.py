@@ -199,8 +199,11 @@ class Partition:
         return self.log.owner_epoch
 
     def check_epoch(self, epoch: int) -> None:
-        """Refuse a client with another owner epoch; -1 = the client sent none."""
-        if epoch < 0 or epoch == self.log.owner_epoch:
+        """Refuse a client with another owner epoch.
+
+        -1 = the client sent none. Owners' epochs begin at 1: who sends 0 was not told it here.
+        """
+        if epoch <= 0 or epoch == self.log.owner_epoch:
             return
         if epoch < self.log.owner_epoch:
             raise StaleEpoch(f"epoch {epoch} is over, it is {self.log.owner_epoch}")

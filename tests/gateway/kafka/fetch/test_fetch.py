@@ -389,7 +389,7 @@ async def test_an_offset_outside_the_log_is_out_of_range_at_once(offset):
         assert rig.loop.time() - begin < 0.01
 
 
-@pytest.mark.parametrize(("epoch", "code"), [(3, 0), (-1, 0), (2, 74), (4, 75)])
+@pytest.mark.parametrize(("epoch", "code"), [(3, 0), (-1, 0), (0, 0), (2, 74), (4, 75)])
 @on_loop
 async def test_the_leader_epoch_that_a_client_knows_is_checked(epoch, code):
     async with Rig() as rig:

@@ -91,7 +91,9 @@ async def test_a_damaged_segment_is_an_error_of_its_partition():
         assert found(answer) == [(2, -1, -1), (0, OWNER, 2)]
 
 
-@pytest.mark.parametrize(("current", "code"), [(OWNER - 1, 74), (OWNER, 0), (OWNER + 1, 75)])
+@pytest.mark.parametrize(
+    ("current", "code"), [(OWNER - 1, 74), (0, 0), (OWNER, 0), (OWNER + 1, 75)]
+)
 @on_loop
 async def test_wrong_current_leader_epoch_returns_its_error(current, code):
     async with Rig() as rig:
@@ -100,6 +102,15 @@ async def test_wrong_current_leader_epoch_returns_its_error(current, code):
         ((error, _, _),) = found(await rig.peer().request(build_request(OWNER, current=current), 4))
 
         assert error == code
+
+
+@on_loop
+async def test_the_epoch_0_which_no_owner_has_is_taken_for_the_present_one():
+    async with Rig() as rig:
+        rig.topic("t")
+        await fill(rig, 2)
+
+        assert found(await rig.peer().request(build_request(0), 4)) == [(0, OWNER, 2)]
 
 
 @on_loop

@@ -191,7 +191,7 @@ async def test_a_large_entry_is_looked_into_elsewhere():
         assert rig.executor.runs == 1
 
 
-@pytest.mark.parametrize(("epoch", "code"), [(3, 0), (2, 74), (4, 75), (-1, 0)])
+@pytest.mark.parametrize(("epoch", "code"), [(3, 0), (2, 74), (4, 75), (-1, 0), (0, 0)])
 @on_loop
 async def test_the_leader_epoch_is_checked(epoch, code):
     async with Rig() as rig:

@@ -253,7 +253,7 @@ class FetchScan:
                 self.has_error = True
                 return
             epoch = requested.last_fetched_epoch  # consumers do not send it
-            known = None if epoch < 0 else plog.epoch_end(epoch)
+            known = None if epoch <= 0 else plog.epoch_end(epoch)
             if isinstance(known, EpochEnd) and _is_diverging(target, known):
                 self._set_diverging(data, known)
             elif (

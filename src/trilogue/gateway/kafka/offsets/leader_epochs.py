@@ -3,8 +3,9 @@
 v1 the epoch in the response · v2 current leader epoch (74, 75) · v3 replica id · v4 flexible.
 
 A consumer sends it when it learns of a new epoch (here: after a restart of the node), to find out
-whether its log was truncated. Here it never is: only synced records are readable. Epochs that ended
-in segments are looked up in the executor. Followers (replica id >= 0) send it before they copy a
+whether its log was truncated. Here it never is: only synced records are readable. Epochs begin at
+1; 0, which programs send that were told none, is taken for the present one. Epochs that ended in
+segments are looked up in the executor. Followers (replica id >= 0) send it before they copy a
 partition, at the internal listener; at the others they are refused.
 """
 
@@ -84,7 +85,7 @@ def _partition(
 ) -> None:
     partition = topic.partition(requested.partition)
     partition.check_epoch(requested.current_leader_epoch)
-    found = partition.log.epoch_end(requested.leader_epoch)
+    found = partition.log.epoch_end(requested.leader_epoch or partition.owner_epoch)
     if isinstance(found, SegmentLookup):
         searches.append((result, found))
     else:
