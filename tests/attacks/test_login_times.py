@@ -19,6 +19,7 @@ from itertools import count
 import pytest
 
 from tests.gateway.pulsar.rig import frame_of
+from tests.gateway.tubemq.rig import frame_of as frame_of_tubemq
 from tests.security.live_node import LiveNode
 from tests.security.test_kafka_logins import frame, receive, text
 from trilogue.broker.access.scram import HASHES, make_verifier
@@ -30,7 +31,17 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 ROUNDS = 40
 WARM = 5
 DIFFERENCE_MAX = 0.25  # a check that is left out for one of the two is half of the work, or more
-LISTENERS = ("kafka-sasl", "pulsar", "http")
+LISTENERS = ("kafka-sasl", "pulsar", "http", "tubemq-master", "tubemq-broker")
+PRODUCER = {"clientId": "c", "brokerCheckSum": -1, "hostName": "h", "topicList": ["t"]}
+CONSUMER = {
+    "clientId": "c",
+    "groupName": "g",
+    "topicName": "t",
+    "partitionId": 0,
+    "opType": 31,
+    "readStatus": 0,
+    "currOffset": 0,
+}
 WAIT_S = 60.0
 WRONG = b"guess"
 Attempt = Callable[[LiveNode, str], None]
@@ -118,11 +129,44 @@ def try_http(node: LiveNode, user: str) -> None:
         assert connection.getresponse().status == 401
 
 
+def try_tubemq_master(node: LiveNode, user: str) -> None:
+    stamp = {"userName": user, "timestamp": node.node.now_ms(), "nonce": next(numbers)}
+    signed = {**stamp, "othParams": "", "signature": "d3Jvbmc="}
+    refused(
+        node,
+        "tubemq-master",
+        frame_of_tubemq(1, "producerRegisterP2M", **PRODUCER, authInfo={"authInfo": signed}),
+    )
+
+
+def try_tubemq_broker(node: LiveNode, user: str) -> None:
+    text = f"{user} {node.node.now_ms()} {next(numbers)} d3Jvbmc="
+    info = {"visitAuthorizedToken": 0, "authAuthorizedToken": text}
+    refused(
+        node,
+        "tubemq-broker",
+        frame_of_tubemq(1, "consumerRegisterC2B", **CONSUMER, authInfo=info),
+    )
+
+
+def refused(node: LiveNode, listener: str, request: bytes) -> None:
+    """Send a request of TubeMQ whose signature is wrong."""
+    with dial(node, listener) as peer:
+        peer.sendall(request)
+        answer = b""
+        while b"or the signature is wrong" not in answer:
+            part = peer.recv(4_096)
+            assert part, answer
+            answer += part
+
+
 ATTEMPTS: dict[str, Attempt] = {
     "Kafka PLAIN": try_plain,
     **{f"Kafka {each}": try_scram(each) for each in HASHES},
     "Pulsar basic": try_pulsar,
     "HTTP basic": try_http,
+    "TubeMQ master": try_tubemq_master,
+    "TubeMQ broker": try_tubemq_broker,
 }
 KINDS: dict[str, Callable[[LiveNode, str], User]] = {
     "all secrets": make_full_user,

@@ -11,7 +11,8 @@ from tests.broker.access.test_users import Client
 from tests.gateway.loop import InlineExecutor, on_loop
 from tests.waiting import wait_on_loop
 from trilogue.broker.access.audit import AuditLog
-from trilogue.broker.access.users import Users, make_user
+from trilogue.broker.access.scram import ScramVerifier, make_verifier
+from trilogue.broker.access.users import User, Users, make_user
 from trilogue.broker.errors import AuthenticationFailed, TooManyLogins
 from trilogue.gateway import authentication
 from trilogue.gateway.address_turns import AddressTurns, TooManyWaiting
@@ -47,7 +48,7 @@ class Logins:
         self.authenticator._failures = FailedLogins(lambda: self.now_s)
         self.authenticator._pool = InlineExecutor()
 
-        def check(password: bytes, _hashed: object, _verifiers: object) -> bool:
+        def check(password: bytes, _hashed: object, _verifiers: object, _shape: object) -> bool:
             self.checks.append(password)
             return password == PASSWORD
 
@@ -205,6 +206,29 @@ async def test_the_salt_of_an_unknown_user_is_the_same_at_every_node_and_start(l
     assert salt("unknown", b"the key file") == salt("unknown", b"the key file")
     assert len({salt(name, b"the key file") for name in ("unknown", "other", "alice")}) == 3
     assert salt("unknown", b"the key file") != salt("unknown", b"another file")
+
+
+@on_loop
+async def test_a_password_of_an_unknown_user_is_checked_with_the_work_of_a_known_one(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Users that Kafka's tools made with 8,192 iterations."""
+    users = Users({})
+    verifier = make_verifier("SCRAM-SHA-512", PASSWORD, iterations=8_192)
+    users.plan_put(User("alice", NOW_MS, {"SCRAM-SHA-512": verifier})).apply()
+    authenticator = Authenticator(users, audit=AuditLog([].append, int), now_ms=lambda: NOW_MS)
+    authenticator._pool = InlineExecutor()
+    work: list[tuple[str, int]] = []
+
+    def note(mechanism: str, verifier: ScramVerifier, password: bytes) -> bool:
+        work.append((mechanism, verifier.iterations))
+        return False
+
+    monkeypatch.setattr("trilogue.broker.access.scram.check_password", note)
+    for user in ("alice", "unknown"):
+        with pytest.raises(AuthenticationFailed):
+            await authenticator.verify_password(user, b"guess", protocol="kafka", host=HERE)
+    assert work == [("SCRAM-SHA-512", 8_192)] * 2
 
 
 def change_user(logins: Logins, change: str) -> None:

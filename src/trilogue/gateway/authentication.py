@@ -37,7 +37,13 @@ from trilogue.broker.access.passwords import (
     decrypt_password,
     encrypt_password,
 )
-from trilogue.broker.access.scram import FAILED, ScramExchange, ScramVerifier
+from trilogue.broker.access.scram import (
+    FAILED,
+    ScramExchange,
+    ScramShape,
+    ScramVerifier,
+    imagine_verifier,
+)
 from trilogue.broker.access.tokens import TokenValidator
 from trilogue.broker.access.users import User, Users
 from trilogue.broker.errors import AuthenticationFailed, TooManyLogins
@@ -193,7 +199,16 @@ class Authenticator:
             user = self.users.find(name)
             return None if user is None else user.scram.get(mechanism)
 
-        return ScramExchange(mechanism, find_verifier, key=self._salt_key)
+        def imagine(name: str, extensions: Mapping[str, str]) -> ScramVerifier:
+            shape = ScramShape(mechanism)  # of delegation tokens
+            if not _is_token_login(extensions):
+                shape = self.users.choose_shape(mechanism, self._digest_of_name(name))
+            return imagine_verifier(shape, name, self._salt_key)
+
+        return ScramExchange(mechanism, find_verifier, imagine=imagine)
+
+    def _digest_of_name(self, name: str) -> bytes:
+        return hmac.digest(self._salt_key, b"shape of " + name.encode(), "sha256")
 
     @cached_property
     def _salt_key(self) -> bytes:
@@ -307,7 +322,7 @@ class Authenticator:
             async with self._turns.hold(turn) as has_place:
                 if not has_place:
                     return None, TOO_MANY_AT_ONCE
-                is_right = await self._check_in_pool(found, password)
+                is_right = await self._check_in_pool(user, found, password)
         finally:
             self._under_way[key] -= 1
             if not self._under_way[key]:
@@ -326,13 +341,16 @@ class Authenticator:
         now = self.users.find(user.name)
         return now is not None and now.changed_ms == user.changed_ms
 
-    async def _check_in_pool(self, user: User | None, password: bytes) -> bool:
+    async def _check_in_pool(self, name: str, user: User | None, password: bytes) -> bool:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(POOL_THREADS, "passwords")
         loop = asyncio.get_running_loop()
         hashed = None if user is None else user.password
         verifiers = {} if user is None else user.scram
-        return await loop.run_in_executor(self._pool, check_password, password, hashed, verifiers)
+        shape = self.users.choose_first_shape(self._digest_of_name(name))
+        return await loop.run_in_executor(
+            self._pool, check_password, password, hashed, verifiers, shape
+        )
 
     def _failed(
         self, user: str, protocol: str, host: str, method: str, reason: str

@@ -17,7 +17,7 @@ from trilogue.broker.access.delegation_tokens import (
     DelegationTokenLimits,
     DelegationTokens,
 )
-from trilogue.broker.access.scram import HASHES, ScramExchange
+from trilogue.broker.access.scram import HASHES, ScramExchange, ScramShape, imagine_verifier
 from trilogue.broker.access.users import User
 from trilogue.broker.errors import (
     AuthenticationFailed,
@@ -185,7 +185,7 @@ def test_scram_proves_the_hmac_until_the_token_expires(tokens, mechanism):
         server = ScramExchange(
             mechanism,
             lambda name, _: tokens.store.find_verifier(name, mechanism, now_ms),
-            key=b"k" * 32,
+            imagine=lambda name, _: imagine_verifier(ScramShape(mechanism), name, b"k" * 32),
         )
         try:
             server.respond(client.final(server.respond(client.first())))

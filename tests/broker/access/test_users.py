@@ -17,7 +17,14 @@ from trilogue.broker.access.passwords import (
     encrypt_password,
     hash_password,
 )
-from trilogue.broker.access.scram import HASHES, ScramExchange, ScramVerifier, make_verifier
+from trilogue.broker.access.scram import (
+    HASHES,
+    ScramExchange,
+    ScramShape,
+    ScramVerifier,
+    imagine_verifier,
+    make_verifier,
+)
 from trilogue.broker.access.users import User, Users
 from trilogue.broker.errors import AuthenticationFailed, ConcurrentChange, InvalidRequest
 
@@ -152,7 +159,9 @@ class Client:
 def exchange(mechanism=SHA256, users=("alice",)):
     verifier = make_verifier(mechanism, PASSWORD)
     return ScramExchange(
-        mechanism, lambda name, _extensions: verifier if name in users else None, key=b"k" * 32
+        mechanism,
+        lambda name, _extensions: verifier if name in users else None,
+        imagine=lambda name, _extensions: imagine_verifier(ScramShape(mechanism), name, b"k" * 32),
     )
 
 
@@ -188,6 +197,50 @@ def test_an_unknown_user_has_one_salt():
 
     assert one.split(b",")[1:] == two.split(b",")[1:]
     assert one.split(b",")[0] != two.split(b",")[0]
+
+
+def choose_shapes(users, count=400):
+    digests = [hashlib.sha256(b"%d" % number).digest() for number in range(count)]
+    return [users.choose_shape(SHA256, each) for each in digests]
+
+
+def test_unknown_users_have_the_shapes_of_known_ones_as_often(house):
+    """`kafka-configs.sh` makes users with salts and iterations of its own."""
+    users = house.broker.users
+    assert set(choose_shapes(users)) == {ScramShape(SHA256, 4_096, 32)}
+    for number in range(40):
+        salt, iterations = (bytes(26), 8_192) if number % 4 else (bytes(32), 4_096)
+        verifier = ScramVerifier(salt, iterations, b"", b"")
+        put(house, User(f"user-{number}", 1, scram={SHA256: verifier}))
+
+    found = choose_shapes(users)
+    assert found == choose_shapes(Users(house.meta.state.settings))
+    assert set(found) == {ScramShape(SHA256, 8_192, 26), ScramShape(SHA256, 4_096, 32)}
+    assert found.count(ScramShape(SHA256, 8_192, 26)) == pytest.approx(300, abs=40)
+    for number in range(40):
+        if number % 4:
+            house.carry_out(users.plan_delete(f"user-{number}", 2))
+    assert set(choose_shapes(users)) == {ScramShape(SHA256, 4_096, 32)}
+    assert users.choose_first_shape(bytes(32)) == ScramShape(SHA256, 4_096, 32)
+
+
+def test_another_shape_of_an_unknown_user_has_another_salt():
+    first, second = (
+        imagine_verifier(ScramShape(SHA256, iterations, 20), "none", b"key")
+        for iterations in (4_096, 8_192)
+    )
+    assert len(first.salt) == len(second.salt) == 20
+    assert first.salt != second.salt
+
+
+def test_a_nonce_as_librdkafka_2_0_has_it_is_accepted():
+    """Its own nonce comes twice: Debian's kcat; so does a real Kafka 3.9.1."""
+    server, client = exchange(), Client()
+    answer = server.respond(client.first())
+    nonce = dict(part.split("=", 1) for part in answer.decode().split(","))["r"]
+
+    assert server.respond(client.final(answer, nonce=f"clientnonce{nonce}")).startswith(b"v=")
+    assert server.is_done
 
 
 @pytest.mark.parametrize("change", [{"nonce": "clientnonceforeign"}, {"header": "y,,"}])

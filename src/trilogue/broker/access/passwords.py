@@ -16,7 +16,7 @@ from collections.abc import Mapping
 import msgspec
 
 from trilogue.broker.access import scram
-from trilogue.broker.access.scram import ScramVerifier
+from trilogue.broker.access.scram import ScramShape, ScramVerifier, imagine_verifier
 from trilogue.broker.errors import InvalidRequest
 
 COST, BLOCK, PARALLEL = 1 << 14, 8, 1
@@ -35,10 +35,8 @@ class PasswordHash(msgspec.Struct, frozen=True):
     parallel: int = PARALLEL
 
 
+DEFAULT_SHAPE = ScramShape(scram.MECHANISMS[0])
 _UNKNOWN = PasswordHash(secrets.token_bytes(SALT_BYTES), bytes(HASH_BYTES))
-_UNKNOWN_SCRAM = ScramVerifier(
-    secrets.token_bytes(scram.SALT_BYTES), scram.ITERATIONS, bytes(32), bytes(32)
-)
 
 
 def check_new_password(password: bytes) -> None:
@@ -54,16 +52,20 @@ def hash_password(password: bytes) -> PasswordHash:
 
 
 def check_password(
-    password: bytes, hashed: PasswordHash | None, verifiers: Mapping[str, ScramVerifier]
+    password: bytes,
+    hashed: PasswordHash | None,
+    verifiers: Mapping[str, ScramVerifier],
+    shape: ScramShape = DEFAULT_SHAPE,
 ) -> bool:
     """Return whether a password is that of a user with these secrets; takes as long without any.
 
-    The scrypt hash decides where there is one, otherwise the first SCRAM verifier.
+    The scrypt hash decides where there is one, otherwise the first SCRAM verifier. `shape` is that
+    of the verifier which is checked where there is none.
     """
     known_hash = hashed or _UNKNOWN
     by_hash = hmac.compare_digest(_scrypt(password, known_hash), known_hash.digest)
-    unknown = ("SCRAM-SHA-256", _UNKNOWN_SCRAM)
-    mechanism, verifier = next(iter(verifiers.items()), unknown)
+    imagined = shape.mechanism, imagine_verifier(shape, "", b"")
+    mechanism, verifier = next(iter(verifiers.items()), imagined)
     by_scram = scram.check_password(mechanism, verifier, password)
     if hashed is not None:
         return by_hash

@@ -6,9 +6,11 @@
     server-final   v=<server signature>
 
 A verifier does not have the password. An unknown user gets an exchange with a salt that is made of
-the name and a key of the server, and fails at its end as a wrong password does. Clients may state
-an authorization identity only if it is their own name (CVE-2017-12610), and the nonce of the last
-message must be the one of the first (CVE-2024-56128).
+the name and a key of the server, and fails at its end as a wrong password does; the length of the
+salt and the iterations are those of some user (`ScramShapes`). Clients may state an authorization
+identity only if it is their own name (CVE-2017-12610), and the nonce of the last message must be
+the one of the first (CVE-2024-56128). librdkafka before 2.6.1 puts its own nonce before both once
+more, which Kafka 3.9 accepts and 4.x refuses: it is accepted, since the proof signs the server's.
 """
 
 from __future__ import annotations
@@ -18,7 +20,11 @@ import binascii
 import hashlib
 import hmac
 import secrets
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Mapping
+from operator import itemgetter
+from typing import NamedTuple
 
 import msgspec
 
@@ -69,21 +75,78 @@ def check_password(mechanism: str, verifier: ScramVerifier, password: bytes) -> 
     return hmac.compare_digest(stored_key, verifier.stored_key)
 
 
+class ScramShape(NamedTuple):
+    """What a server shows of a verifier: its mechanism, the iterations and the size of the salt."""
+
+    mechanism: str
+    iterations: int = ITERATIONS
+    salt_bytes: int = SALT_BYTES
+
+
+class ScramShapes:
+    """How many users have verifiers of each shape, so that unknown users have them as often."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[ScramShape] = Counter()
+        self._ends: list[tuple[int, ScramShape]] = []  # running totals, by shape
+
+    def count(self, shape: ScramShape, change: int) -> None:
+        """Note a verifier more, or one less with a `change` of -1."""
+        self._counts[shape] += change
+        if not self._counts[shape]:
+            del self._counts[shape]
+        self._ends.clear()
+
+    def choose(self, digest: bytes) -> ScramShape | None:
+        """Return the shape that a keyed digest of a name stands for; None where there is none."""
+        if not self._ends:
+            total = 0
+            for shape in sorted(self._counts):
+                total += self._counts[shape]
+                self._ends.append((total, shape))
+        if not self._ends:
+            return None
+        share = int.from_bytes(digest[:8], "big") / 2**64
+        place = bisect_right(self._ends, share * self._ends[-1][0], key=itemgetter(0))
+        return self._ends[min(place, len(self._ends) - 1)][1]
+
+
+def imagine_verifier(shape: ScramShape, name: str, key: bytes) -> ScramVerifier:
+    """Return the verifier of an unknown user, which no password has.
+
+    The salt is one of the name, the shape and the key: another shape has another, as another
+    password of a known user has.
+    """
+    text = f"{shape.iterations} {name}".encode()
+    salt = hashlib.shake_256(hmac.digest(key, text, "sha256")).digest(shape.salt_bytes)
+    nothing = bytes(hashlib.new(HASHES[shape.mechanism]).digest_size)
+    return ScramVerifier(salt, shape.iterations, nothing, nothing)
+
+
 FindVerifier = Callable[[str, Mapping[str, str]], ScramVerifier | None]
 
 
 class ScramExchange:
-    """One login. `find_verifier` gets the name and the extensions of the client's first message."""
+    """One login. `find_verifier` gets the name and the extensions of the client's first message.
+
+    `imagine` returns what an unknown user is shown.
+    """
 
     def __init__(
-        self, mechanism: str, find_verifier: FindVerifier, *, key: bytes, nonce: str | None = None
+        self,
+        mechanism: str,
+        find_verifier: FindVerifier,
+        *,
+        imagine: Callable[[str, Mapping[str, str]], ScramVerifier],
+        nonce: str | None = None,
     ) -> None:
         self.user = ""
         self.extensions: dict[str, str] = {}
         self.is_done = False
         self._hash = HASHES[mechanism]
         self._find_verifier = find_verifier
-        self._key = key  # salts of unknown users are derived from it
+        self._imagine = imagine
+        self._client_nonce = ""
         self._nonce = nonce or secrets.token_urlsafe(NONCE_BYTES)
         self._verifier: ScramVerifier | None = None
         self._is_known = False
@@ -126,18 +189,14 @@ class ScramExchange:
         self.extensions = dict(fields[2:])
         self._header = f"{flag},{authzid},"
         verifier = self._find_verifier(self.user, self.extensions)
+        imagined = self._imagine(self.user, self.extensions)  # takes as long for known ones
         self._is_known = verifier is not None
-        self._verifier = verifier or self._imagine_verifier()
-        self._nonce = nonce + self._nonce
+        self._verifier = verifier or imagined
+        self._client_nonce, self._nonce = nonce, nonce + self._nonce
         salt = base64.b64encode(self._verifier.salt).decode()
         answer = f"r={self._nonce},s={salt},i={self._verifier.iterations}"
         self._first = f"{bare},{answer}"
         return answer.encode()
-
-    def _imagine_verifier(self) -> ScramVerifier:
-        salt = hmac.digest(self._key, self.user.encode(), "sha256")[:SALT_BYTES]
-        nothing = bytes(hashlib.new(self._hash).digest_size)
-        return ScramVerifier(salt, ITERATIONS, nothing, nothing)
 
     def _answer_final(self, text: str) -> bytes:
         verifier = self._verifier
@@ -156,14 +215,17 @@ class ScramExchange:
         client_key = _xor(proof, signature)
         computed = hashlib.new(self._hash, client_key).digest()
         proven = hmac.compare_digest(computed, verifier.stored_key)
-        same = fields[0][1] == header and hmac.compare_digest(
-            fields[1][1].encode(), self._nonce.encode()
-        )
+        same = fields[0][1] == header and self._is_nonce(fields[1][1])
         if not (proven and same and self._is_known):
             raise AuthenticationFailed(FAILED)
         self.is_done = True
         server_signature = hmac.digest(verifier.server_key, signed, self._hash)
         return b"v=" + base64.b64encode(server_signature)
+
+    def _is_nonce(self, text: str) -> bool:
+        """Return whether it is the nonce of this exchange, or as librdkafka before 2.6.1 has it."""
+        accepted = (self._nonce, self._client_nonce + self._nonce)
+        return any(hmac.compare_digest(text.encode(), each.encode()) for each in accepted)
 
 
 def _fields(text: str) -> list[tuple[str, str]]:

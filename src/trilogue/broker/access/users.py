@@ -21,6 +21,7 @@ import msgspec
 
 from trilogue.broker.access.authorizer import USER, Principal
 from trilogue.broker.access.passwords import (
+    DEFAULT_SHAPE,
     PasswordHash,
     check_new_password,
     encrypt_password,
@@ -30,6 +31,8 @@ from trilogue.broker.access.scram import (
     HASHES,
     ITERATIONS_MAX,
     ITERATIONS_MIN,
+    ScramShape,
+    ScramShapes,
     ScramVerifier,
     make_verifier,
 )
@@ -66,6 +69,8 @@ class Users:
         self.listeners: list[Callable[[str], None]] = []
         self._texts: dict[str, str] = {}
         self._users: dict[str, User] = {}
+        self._shapes = {mechanism: ScramShapes() for mechanism in HASHES}
+        self._first_shapes = ScramShapes()  # of the verifier that checks a password
         for key, text in settings.items():
             if key.startswith(PREFIX):
                 self._load(key, text)
@@ -86,6 +91,14 @@ class Users:
         """Return the time before which tokens of this user, known or deleted, were revoked."""
         user = self._users.get(name)
         return 0 if user is None else user.tokens_from_ms
+
+    def choose_shape(self, mechanism: str, digest: bytes) -> ScramShape:
+        """Return the shape of an unknown user's verifier, by a keyed digest of its name."""
+        return self._shapes[mechanism].choose(digest) or ScramShape(mechanism)
+
+    def choose_first_shape(self, digest: bytes) -> ScramShape:
+        """Return that of the verifier which a password of an unknown user is checked with."""
+        return self._first_shapes.choose(digest) or DEFAULT_SHAPE
 
     def plan_put(self, user: User) -> MetadataChange[None]:
         """Return the change that creates or replaces a user; raises InvalidRequest, InUse."""
@@ -124,7 +137,7 @@ class Users:
         name = key.removeprefix(PREFIX)
         if text is None:
             self._texts.pop(key, None)
-            self._users.pop(name, None)
+            self._count_shapes(self._users.pop(name, None), -1)
         else:
             self._load(key, text)
         for listener in self.listeners:
@@ -133,7 +146,21 @@ class Users:
     def _load(self, key: str, text: str) -> None:
         self._texts[key] = text
         user = decode_user(text)
+        self._count_shapes(self._users.get(user.name), -1)
         self._users[user.name] = user
+        self._count_shapes(user, 1)
+
+    def _count_shapes(self, user: User | None, change: int) -> None:
+        """Note what a user shows of its verifiers."""
+        verifiers = {} if user is None else user.scram
+        shapes = [
+            ScramShape(mechanism, each.iterations, len(each.salt))
+            for mechanism, each in verifiers.items()
+        ]
+        for shape in shapes:
+            self._shapes[shape.mechanism].count(shape, change)
+        if shapes:
+            self._first_shapes.count(shapes[0], change)
 
 
 def make_user(
