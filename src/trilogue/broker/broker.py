@@ -19,6 +19,8 @@ from collections.abc import Callable, Collection, Container, Iterable, Iterator,
 from contextlib import AbstractContextManager
 from functools import partial
 
+from msgspec.structs import replace
+
 from trilogue.broker.access import acls, delegation_tokens, users
 from trilogue.broker.access.acls import AclStore
 from trilogue.broker.access.delegation_tokens import DelegationTokens
@@ -149,6 +151,8 @@ class Broker:
             state.settings, state.node_id, apply_to_topics=self.cluster.apply_topic_defaults
         )
         self.values.live.update(settings.live_values(state.node_id))
+        self.values.listeners.append(self._limit_producers)
+        self._limit_producers()
         self.group_values = GroupValues(state.settings)
         self.namespaces = Namespaces(
             state.settings,
@@ -300,6 +304,10 @@ class Broker:
             share_positions=self.share_partitions.positions,
             transactions=self.transactions.table,
         )
+
+    def _limit_producers(self) -> None:
+        expiration_ms = int(self.values.value("producer.id.expiration.ms") or 0)
+        self.producers.limits = replace(self.producers.limits, expiration_ms=expiration_ms)
 
     def attach(self, logs: PartitionLogs, journal: FactJournal) -> None:
         """Begin to serve, from a log that has recovered."""

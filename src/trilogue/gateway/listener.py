@@ -13,10 +13,11 @@ import asyncio
 import logging
 import socket
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Protocol, Self
+from types import MappingProxyType
+from typing import Final, Protocol, Self
 
 from msgspec.structs import replace
 
@@ -33,6 +34,7 @@ HELD_MAX = 1_000  # connections that came too early and are closed later; furthe
 HOLD_MAX_S = 5.0
 SWEPT_AT_ONCE = 1_000  # connections in one step: 1 ms
 SWEEP_TIMES_MAX = 2  # of its interval that a sweep counts, however late it comes
+NO_OTHERS: Final[Mapping[str, int]] = MappingProxyType({})
 KEEPALIVE = ("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6)
 """A peer that vanished is detected after two minutes, also while it waits for an answer."""
 
@@ -151,10 +153,15 @@ class Listener:
         """The limits that connections have now."""
         return self._limits
 
-    def limit_connections(self, connections: int, per_address: int) -> None:
-        """Set how many connections are accepted; open ones stay."""
+    def limit_connections(
+        self, connections: int, per_address: int, of_addresses: Mapping[str, int] = NO_OTHERS
+    ) -> None:
+        """Set how many connections are accepted, also from single addresses; open ones stay."""
         self._limits = replace(
-            self._limits, connections=connections, connections_per_address=per_address
+            self._limits,
+            connections=connections,
+            connections_per_address=per_address,
+            connections_of=of_addresses,
         )
 
     def stop_accepting(self) -> None:
@@ -194,7 +201,7 @@ class Listener:
             accepted.close()
             return
         too_many = self.connections + len(self._half_open) >= self._limits.connections
-        if too_many or self._by_address[address] >= self._limits.connections_per_address:
+        if too_many or self._has_too_many(address):
             self.refused += 1
             accepted.close()
             reason = "listener.full" if too_many else "listener.address_full"
@@ -224,7 +231,7 @@ class Listener:
         too_many = self.connections + len(self._half_open) >= limits.connections
         if self._is_suspended or too_many:
             raise ConnectionRefusedError("the listener takes no more connections")
-        if self._by_address[address] >= limits.connections_per_address:
+        if self._has_too_many(address):
             raise ConnectionRefusedError("the address has too many connections")
         ours, theirs = socket.socketpair()
         if theirs.fileno() >= self._descriptor_end:
@@ -238,6 +245,11 @@ class Listener:
         stream.peer = peer
         await self._connect(stream, theirs, address)
         return ours
+
+    def _has_too_many(self, address: str) -> bool:
+        limits = self._limits
+        limit = limits.connections_of.get(address, limits.connections_per_address)
+        return self._by_address[address] >= limit
 
     def _make_stream(self, address: str) -> Stream:
         handler = self._factory.make_connection()

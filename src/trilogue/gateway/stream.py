@@ -27,7 +27,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol, cast
 
 import msgspec
@@ -75,6 +75,7 @@ class Limits(msgspec.Struct, frozen=True):
     idle_s: float = 600.0
     connections: int = 10_000
     connections_per_address: int = 5_000
+    connections_of: Mapping[str, int] = {}  # single addresses with another number
     sweep_s: float = 1.0
     accept_retry_s: float = 0.5
     accept_quiet_s: float = 5.0  # without a pause of accepting: then pauses are over

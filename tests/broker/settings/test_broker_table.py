@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trilogue.broker.errors import InvalidSetting
+from trilogue.broker.settings.address_limits import parse_address_limits
 from trilogue.broker.settings.broker_table import BROKER, GROUPS, POOLS, REPLICATION_THROTTLES
 from trilogue.broker.settings.setting import Effect
 from trilogue.broker.settings.topic_table import TABLE as TOPICS
@@ -52,7 +53,9 @@ def test_settable_broker_configs_are_topic_defaults_and_few_others():
     settable = {row.key for row in BROKER.values() if not row.is_read_only}
 
     of_topics = {row.broker_keys[0] for row in TOPICS.values() if row.broker_keys}
-    of_node = {"max.connections", "max.connections.per.ip", "log.cleaner.backoff.ms"}
+    of_node = {"max.connections", "max.connections.per.ip", "max.connections.per.ip.overrides"}
+    of_node |= {"log.cleaner.backoff.ms", "log.cleaner.dedupe.buffer.size"}
+    of_node |= {"log.cleaner.io.max.bytes.per.second", "producer.id.expiration.ms"}
     pools = {key for key, *_ in POOLS}
     no_op = {"sasl.kerberos.min.time.before.relogin", *REPLICATION_THROTTLES, *pools}
     assert settable - of_topics == of_node | no_op
@@ -64,6 +67,16 @@ def test_a_row_that_speaks_for_topics_names_theirs():
         if row.topic_key:
             assert TOPICS[row.topic_key].broker_keys[0] == row.key
             assert TOPICS[row.topic_key].effect is row.effect
+
+
+@pytest.mark.parametrize("text", ["host:1", "10.0.0.1", "10.0.0.1:", "10.0.0.1:-1", ":5"])
+def test_connections_of_single_addresses_are_checked(text):
+    row = BROKER["max.connections.per.ip.overrides"]
+
+    assert row.check("10.0.0.1:5, ::1:9,") == "10.0.0.1:5, ::1:9,"
+    assert parse_address_limits("10.0.0.1:5, ::1:9,") == {"10.0.0.1": 5, "::1": 9}
+    with pytest.raises(InvalidSetting):
+        row.check(text)
 
 
 def test_secrets_are_known_as_such():

@@ -6,6 +6,9 @@ for a whole broker is changed on a broker of the test's own.
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -30,6 +33,7 @@ from tests.waiting import wait_until
 SET, DELETE = AlterConfigOpType.SET, AlterConfigOpType.DELETE
 APPEND, SUBTRACT = AlterConfigOpType.APPEND, AlterConfigOpType.SUBTRACT
 BROKER = "1"
+API_VERSIONS = 18
 
 OF_PROGRAMS = {
     "segment.bytes": "1048576",  # Kafka Streams' changelogs
@@ -260,6 +264,52 @@ def test_kafka_configs_resizes_pools(own_broker: Broker, java: Java):
 
     assert [key for key in pools if f"DYNAMIC_BROKER_CONFIG:{key}={pools[key]}" not in shown] == []
     assert "num.io.threads" not in tool.configs("brokers", one, "--describe")
+
+
+@pytest.mark.java
+@pytest.mark.parametrize("java", JAVA, ids=[java.name for java in JAVA])
+def test_kafka_configs_bounds_the_cleaner_and_idle_producers(own_broker: Broker, java: Java):
+    tool = Tool(java, own_broker.address)
+    one = f"--entity-name={BROKER}"
+    wanted = {"log.cleaner.dedupe.buffer.size": 20_000_000, "producer.id.expiration.ms": 60_000}
+    wanted["log.cleaner.io.max.bytes.per.second"] = 5_000_000
+    added = ",".join(f"{key}={value}" for key, value in wanted.items())
+
+    tool.configs("brokers", one, "--alter", f"--add-config={added}")
+    shown = tool.configs("brokers", one, "--describe")
+    with pytest.raises(AssertionError):
+        tool.configs("brokers", one, "--alter", "--add-config=producer.id.expiration.ms=0")
+    tool.configs("brokers", one, "--alter", f"--delete-config={','.join(wanted)}")
+
+    for key, value in wanted.items():
+        assert f"DYNAMIC_BROKER_CONFIG:{key}={value}" in shown
+    assert "producer.id.expiration.ms" not in tool.configs("brokers", one, "--describe")
+
+
+@pytest.mark.java
+def test_kafka_configs_bounds_the_connections_of_one_address(own_broker: Broker):
+    tool = Tool(JAVA[-1], own_broker.address)
+    one = f"--entity-name={BROKER}"
+    added = "--add-config=max.connections.per.ip.overrides=[127.0.0.2:1]"
+    tool.configs("brokers", one, "--alter", added)
+    host, _, port = own_broker.address.rpartition(":")
+
+    request = struct.pack(">ihhih", 10, API_VERSIONS, 0, 1, -1)
+
+    with contextlib.ExitStack() as stack:
+        answers = []
+        for _ in range(2):
+            made = socket.create_connection((host, int(port)), 60, ("127.0.0.2", 0))
+            stack.enter_context(made)
+            with contextlib.suppress(OSError):
+                made.sendall(request)
+            try:
+                answers.append(len(made.recv(4)))
+            except ConnectionResetError:
+                answers.append(0)
+
+    assert answers == [4, 0]
+    tool.configs("brokers", one, "--describe")  # other addresses are served
 
 
 @pytest.mark.java

@@ -65,10 +65,11 @@ def test_a_reason_that_names_a_setting_of_the_node_names_one_that_is_there(row):
 
 
 class Pace:
-    """Notes how often compaction is to look, in seconds."""
+    """Notes how often compaction is to look, in seconds, and its limits."""
 
     def __init__(self):
         self.intervals: list[float] = []
+        self.map_bytes = self.bytes_per_second = -1
 
     def look_every(self, seconds: float) -> None:
         self.intervals.append(seconds)
@@ -85,7 +86,11 @@ def test_node_applies_the_latest_overrides():
     changes = [
         ("max.connections", Change.SET, "3"),
         ("log.cleaner.backoff.ms", Change.SET, "1"),
+        ("log.cleaner.dedupe.buffer.size", Change.SET, "1000000"),
+        ("log.cleaner.io.max.bytes.per.second", Change.SET, "2e6"),
+        ("max.connections.per.ip.overrides", Change.SET, "10.0.0.1:5"),
     ]
+    unlimited = pace.bytes_per_second
     commit = constants.plan_alter(
         constants.check(changes, all_nodes=True, replace=False), all_nodes=True
     )
@@ -94,6 +99,8 @@ def test_node_applies_the_latest_overrides():
 
     assert (at_first, listener.limits.connections) == (10, 3)
     assert pace.intervals == [1.0, 0.1]
+    assert (unlimited, pace.bytes_per_second, pace.map_bytes) == (0, 2_000_000, 1_000_000)
+    assert listener.limits.connections_of == {"10.0.0.1": 5}
 
 
 def test_running_node_describes_its_addresses_and_keeps_overrides(tmp_path: Path):

@@ -16,6 +16,7 @@ from typing import Unpack
 
 from msgspec.structs import replace
 
+from trilogue.broker.settings.address_limits import check_address_limits
 from trilogue.broker.settings.broker_table_fixed import PARTS
 from trilogue.broker.settings.offset_reset import check_offset_reset
 from trilogue.broker.settings.setting import Effect, Scope, Setting, ValueBounds
@@ -149,12 +150,31 @@ BROKER: dict[str, Setting] = {
             "max.connections.per.ip", Kind.INT, "2147483647",
             "The same from one address; at first `connections.per-address` sets it.", minimum=1,
         ),
+        _dynamic(
+            "max.connections.per.ip.overrides", Kind.STRING, "",
+            "The same from single addresses: `10.0.0.1:5,10.0.0.2:200`.",
+            rule=check_address_limits,
+        ),
         # sarama's suite alters a broker by this one
         _dynamic(
             "log.cleaner.backoff.ms", Kind.LONG, "15000",
             "How often the broker looks for compacted topics that are due, 100 at least; at "
             "first `compaction.check-every` sets it.",
             minimum=0,
+        ),
+        _dynamic(
+            "log.cleaner.dedupe.buffer.size", Kind.LONG, "134217728",
+            "Memory for the keys of a partition that is compacted; at first `compaction.memory` "
+            "sets it.",
+            minimum=64 << 10, maximum=16 << 30,
+        ),
+        _dynamic(
+            "log.cleaner.io.max.bytes.per.second", Kind.DOUBLE, "1.7976931348623157E308",
+            "Bytes a second that a compaction may read; at first `merge.rate` sets it.", minimum=1,
+        ),
+        _dynamic(
+            "producer.id.expiration.ms", Kind.INT, "86400000",
+            "How long an idle producer is remembered.", minimum=1,
         ),
         # librdkafka's suite alters a broker by this one
         _dynamic(
@@ -194,13 +214,6 @@ BROKER: dict[str, Setting] = {
             "log.retention.check.interval.ms", Kind.LONG, "300000",
             "`retention.check-every` sets it",
         ),
-        _read_only(
-            "log.cleaner.dedupe.buffer.size", Kind.LONG, "134217728", "`compaction.memory` sets it",
-        ),
-        _read_only(
-            "log.cleaner.io.max.bytes.per.second", Kind.DOUBLE, "1.7976931348623157E308",
-            "`merge.rate` sets it",
-        ),
         _read_only("socket.request.max.bytes", Kind.INT, "104857600", "`frames.limit` sets it"),
         _read_only(
             "socket.listen.backlog.size", Kind.INT, "50",
@@ -223,10 +236,6 @@ BROKER: dict[str, Setting] = {
         _read_only(
             "max.request.partition.size.limit", Kind.INT, "2000",
             "how many partitions one DescribeTopicPartitions response holds",
-        ),
-        _read_only(
-            "producer.id.expiration.ms", Kind.INT, "86400000",
-            "how long an idle producer is remembered",
         ),
         _read_only(
             "offset.metadata.max.bytes", Kind.INT, "4096", "how much may be noted at a position",

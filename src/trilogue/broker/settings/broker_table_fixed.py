@@ -279,7 +279,6 @@ int log.roll.jitter.hours 0
     (
         "it is not limited so",
         """
-string max.connections.per.ip.overrides ""
 int telemetry.max.bytes 1048576
 """,
     ),

@@ -110,6 +110,8 @@ def format_value(kind: Kind, value: Value) -> str:
         return "true" if value else "false"
     if isinstance(value, int):
         return _format_quantity(value, _UNITS.get(kind, {}))
+    if isinstance(value, float):
+        return str(value).replace("e+", "E").replace("e", "E")  # as Java writes it
     return str(value)
 
 

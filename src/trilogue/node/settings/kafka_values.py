@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from trilogue.broker.settings.address_limits import parse_address_limits
 from trilogue.broker.settings.broker_values import BrokerValues
 from trilogue.gateway.listener import BACKLOG, Listener
 from trilogue.gateway.stream import Limits
@@ -17,6 +18,7 @@ from trilogue.node.addresses import Address
 from trilogue.node.background.compaction import CompactionPlanner
 from trilogue.node.settings.table import Settings
 
+UNLIMITED_RATE = 1e15  # bytes a second; Kafka's default is the largest double
 LOOK_EVERY_MIN_S = 0.1  # as `compaction.check-every` has it
 
 # Kafka's name, our setting: whole numbers, milliseconds of durations, bytes of sizes.
@@ -71,15 +73,19 @@ def set_node(values: BrokerValues, state: MetaState, listeners: Mapping[str, str
 
 
 def follow_values(values: BrokerValues, listener: Listener, compacting: CompactionPlanner) -> None:
-    """Apply the limits of connections and the interval of compaction, now and after each change."""
+    """Apply the limits of connections and of compaction, now and after each change."""
 
     def apply() -> None:
         listener.limit_connections(
             int(values.value("max.connections") or 0),
             int(values.value("max.connections.per.ip") or 0),
+            parse_address_limits(values.value("max.connections.per.ip.overrides") or ""),
         )
         backoff_ms = int(values.value("log.cleaner.backoff.ms") or 0)
         compacting.look_every(max(backoff_ms / 1_000, LOOK_EVERY_MIN_S))
+        compacting.map_bytes = int(values.value("log.cleaner.dedupe.buffer.size") or 0)
+        rate = float(values.value("log.cleaner.io.max.bytes.per.second") or 0)
+        compacting.bytes_per_second = int(rate) if rate < UNLIMITED_RATE else 0
 
     values.listeners.append(apply)
     apply()
