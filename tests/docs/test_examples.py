@@ -199,12 +199,20 @@ def test_examples_of_a_page_run(typist: Typist, page: str):
 def test_examples_of_a_page_with_spark_run(
     spark_typist: Typist, page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """The reader has a Java; where this machine has none it is the one from PyPI."""
-    from trilogue.spark.local_session import find_java
+    """The reader has a Java; where this machine has none it is the one from PyPI.
 
+    Spark gives each process that plans a source 10 s: on a busy machine it must not compile first
+    what it imports, as it does from the zip of an ordinary SPARK_HOME.
+    """
+    import pyspark
+
+    from trilogue.spark.local_session import find_java, find_spark_home
+
+    spark_home = find_spark_home(Path(pyspark.__file__).parent, tmp_path / "spark")
     home = find_java(tmp_path / "java")
     require("java", found=home)
     monkeypatch.setenv("JAVA_HOME", str(home))
+    monkeypatch.setenv("SPARK_HOME", str(spark_home))
     monkeypatch.setenv("SPARK_CONF_DIR", str(write_defaults(tmp_path / "conf")))
 
     spark_typist.type(ROOT / page)

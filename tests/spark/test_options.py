@@ -159,18 +159,25 @@ def test_offsets_by_partition():
 
 
 @pytest.mark.parametrize(
-    ("more", "message"),
+    "more",
     [
-        ({"maxOffsetsPerTrigger": "5"}, "streams only"),
-        ({"minOffsetsPerTrigger": "5"}, "streams only"),
-        ({"maxBytesPerTrigger": "5"}, "streams only"),
-        ({"kafka.group.id": "g"}, "streams only"),
-        ({"startingOffsets": "latest"}, "nothing would be read"),
+        {"maxOffsetsPerTrigger": "5"},
+        {"minOffsetsPerTrigger": "5", "maxTriggerDelay": "1m"},
+        {"maxBytesPerTrigger": "5"},
+        {"kafka.group.id": "g"},
     ],
 )
-def test_stream_options_are_refused_in_a_batch(more, message):
-    with pytest.raises(OptionError, match=message):
+def test_stream_options_have_no_effect_on_a_batch(more, caplog):
+    """As in Spark's connector: a job has one set of options for both."""
+    with caplog.at_level("INFO", "trilogue.spark"):
         ReadOptions.parse({**READ, **more}).for_batch()
+
+    assert f"option={next(iter(more))}" in caplog.text
+
+
+def test_a_batch_that_would_read_nothing_is_refused():
+    with pytest.raises(OptionError, match="nothing would be read"):
+        ReadOptions.parse({**READ, "startingOffsets": "latest"}).for_batch()
 
 
 @pytest.mark.parametrize(

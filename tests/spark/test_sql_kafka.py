@@ -483,3 +483,19 @@ def test_both_sinks_write_the_same_messages(spark, server):
 
     assert found["trilogue"] == found["kafka"]
     assert len(found["trilogue"]) == 200
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_rows_that_were_read_are_written_as_they_are(spark, server, topics, kind):
+    """With the columns that only reads have, of which the sink has no use."""
+    source, target = topics["codecs"], make_topic(server, 3)
+    writer = read(spark, server, kind, subscribe=source).write.format(kind).mode("append")
+    writer.option("kafka.bootstrap.servers", server.kafka).option("topic", target).save()
+
+    def find(topic: str) -> list[str]:
+        columns = ("key", "value", "partition", "headers")
+        rows = read(spark, server, "trilogue", subscribe=topic).select(*columns)
+        return sorted(repr(row) for row in rows.collect())
+
+    assert find(target) == find(source)
+    assert len(find(target)) == 63 * len(CODECS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from trilogue.spark.protocols.administration import Administration, parse_admini
 from trilogue.spark.protocols.positions import parse_position
 from trilogue.spark.protocols.service_url import SERVICE_OPTIONS, ServiceUrl, parse_service_url
 from trilogue.spark.segments.segment_place import SegmentPlace, parse_segments
+
+log = logging.getLogger("trilogue.spark")
 
 EARLIEST, LATEST = -2, -1
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
@@ -280,7 +283,11 @@ class ReadOptions:
                 raise OptionError(f"option {name!r} is not for url={self.service.protocol}://…")
 
     def for_batch(self) -> ReadOptions:
-        """Return self; OptionError for an option of streams only."""
+        """Return self; OptionError where nothing would be read.
+
+        Options of streams have no effect on a batch, which reads all there is and moves no
+        positions: a job has one set of options for both.
+        """
         for_streams = {
             "maxOffsetsPerTrigger": self.max_offsets_per_trigger,
             "minOffsetsPerTrigger": self.min_offsets_per_trigger,
@@ -289,7 +296,7 @@ class ReadOptions:
         }
         for name, value in for_streams.items():
             if value is not None:
-                raise OptionError(f"option {name!r} is for streams only")
+                log.info("spark.option-without-effect option=%s", name)
         if self.starting == LATEST and self.starting_ms is None:
             raise OptionError("startingOffsets cannot be latest for a batch: nothing would be read")
         return self

@@ -49,6 +49,8 @@ TYPES = {
     "deliverAt": {"timestamp"},
     "headers": {"array<struct<key:string,value:binary>>"},
 }
+OF_READS = frozenset({"offset", "timestampType"})
+"""Columns of what was read that mean nothing in another topic: they are not written."""
 
 
 def check_schema(schema: StructType, options: WriteOptions) -> None:
@@ -57,8 +59,13 @@ def check_schema(schema: StructType, options: WriteOptions) -> None:
     if "value" not in names:
         raise OptionError("a column 'value' is needed")
     for name, kind in names.items():
+        if name in OF_READS:
+            continue
         if name not in TYPES:
-            raise OptionError(f"column {name!r} means nothing here; known: {', '.join(TYPES)}")
+            raise OptionError(
+                f"column {name!r} has no place in a message: select those that are to be written "
+                f"({', '.join(TYPES)})"
+            )
         if kind not in TYPES[name]:
             raise OptionError(f"column {name!r} must be {' or '.join(sorted(TYPES[name]))}")
     if options.topic is None and "topic" not in names:
