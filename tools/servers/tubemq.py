@@ -1,4 +1,4 @@
-"""A real Apache TubeMQ (a master with its metadata in Berkeley DB, a broker), shut off from others.
+"""A real Apache TubeMQ (a master with its metadata in Berkeley DB, brokers), shut off from others.
 
     tubemq = RealTubeMQ(tmp_path)
     tubemq.start({"orders": 4})               # the topics are usable after half a minute
@@ -27,6 +27,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 
 from tools.servers.java import JavaServer, jars
@@ -71,11 +72,11 @@ repStatusCheckTimeoutMs=10000
 BROKER = """\
 [broker]
 brokerId={id}
-hostName=127.0.0.1
+hostName=127.0.0.{id}
 port={port}
 webPort={web_port}
 masterAddressList={master}
-primaryPath={root}/data/broker
+primaryPath={root}/data/{folder}
 maxSegmentSize=1073741824
 maxIndexSegmentSize=22020096
 transferSize=524288
@@ -122,8 +123,12 @@ class RealTubeMQ:
         direct: str = "1g",
         exposed: bool = False,
         nice: bool = True,
+        broker_ids: tuple[int, ...] = (BROKER_ID,),
     ) -> None:
-        """`master` and `broker` are settings of the two .ini files."""
+        """`master` and `broker` are settings of the .ini files.
+
+        Each topic is at all brokers, whose ids are the ends of their addresses: 127.0.0.ID.
+        """
         if not exposed and not may_have_one():
             raise PermissionError("a real TubeMQ listens on all addresses: needs root, or exposed")
         self.network = None if exposed else OwnNetwork()
@@ -136,9 +141,9 @@ class RealTubeMQ:
         self.started_in = 0.0
         with self.inside():
             self.master_port, self.master_web, self.replication_port = free_ports(3)
-            self.broker_port, self.broker_web = free_ports(2)
+            self.broker_ports = {one: (free_port(), free_port()) for one in broker_ids}
         self.master = JavaServer(root / "master")
-        self.broker = JavaServer(root / "broker")
+        self.brokers = {one: JavaServer(root / folder_of(one)) for one in broker_ids}
 
     def inside(self) -> AbstractContextManager[None]:
         """Where its addresses mean something: see network.py."""
@@ -148,6 +153,15 @@ class RealTubeMQ:
     def address(self) -> str:
         """The address of the master, as clients use it."""
         return f"127.0.0.1:{self.master_port}"
+
+    @property
+    def broker(self) -> JavaServer:
+        """The first broker; most have no other."""
+        return next(iter(self.brokers.values()))
+
+    @property
+    def broker_port(self) -> int:
+        return next(iter(self.broker_ports.values()))[0]
 
     @property
     def broker_address(self) -> str:
@@ -169,20 +183,20 @@ class RealTubeMQ:
 
     @property
     def pids(self) -> list[int]:
-        return [self.master.pid, self.broker.pid]
+        return [self.master.pid, *(each.pid for each in self.brokers.values())]
 
     @property
     def alive(self) -> bool:
-        return self.master.alive and self.broker.alive
+        return self.master.alive and all(each.alive for each in self.brokers.values())
 
     @property
     def output(self) -> str:
-        return self.master.output + self.broker.output
+        return "".join(each.output for each in (self.master, *self.brokers.values()))
 
     def start(self, topics: Mapping[str, int] | None = None) -> RealTubeMQ:
-        """Start both processes; return when a client could register at both.
+        """Start all processes; return when a client could register at each.
 
-        `topics` are created before the broker requests its topics, which is the fastest way, and
+        `topics` are created before brokers request their topics, which is the fastest way, and
         are usable at the return."""
         began = time.monotonic()
         self._write_files()
@@ -200,7 +214,7 @@ class RealTubeMQ:
         return self
 
     def start_broker(self) -> None:
-        """Start the broker again after its process was killed."""
+        """Start brokers again whose processes were killed."""
         with self.inside():
             self._start_broker()
 
@@ -211,22 +225,26 @@ class RealTubeMQ:
         listed = self.request("op_query", "admin_query_broker_configure", token=False)
         if listed.get("data"):
             return
-        self.request(
-            "op_modify", "admin_add_broker_configure", brokerId=BROKER_ID, brokerIp="127.0.0.1",
-            brokerPort=self.broker_port, brokerTLSPort=TLS_PORT, brokerWebPort=self.broker_web,
-            deletePolicy="delete,168h", numPartitions=1, acceptPublish="true",
-            acceptSubscribe="true", unflushThreshold=1000, unflushInterval=10000,
-            createUser="oracle", modifyUser="oracle",
-        )  # fmt: skip
-        self.request(
-            "op_modify", "admin_online_broker_configure", brokerId=BROKER_ID, modifyUser="oracle"
-        )
+        for broker_id, (port, web_port) in self.broker_ports.items():
+            self.request(
+                "op_modify", "admin_add_broker_configure", brokerId=broker_id,
+                brokerIp=f"127.0.0.{broker_id}", brokerPort=port, brokerTLSPort=TLS_PORT,
+                brokerWebPort=web_port,
+                deletePolicy="delete,168h", numPartitions=1, acceptPublish="true",
+                acceptSubscribe="true", unflushThreshold=1000, unflushInterval=10000,
+                createUser="oracle", modifyUser="oracle",
+            )  # fmt: skip
+            self.request(
+                "op_modify", "admin_online_broker_configure",
+                brokerId=broker_id, modifyUser="oracle",
+            )  # fmt: skip
 
     def _start_broker(self) -> None:
-        self._run(
-            self.broker, "BrokerStartup", self.heap, [f"-XX:MaxDirectMemorySize={self.direct}"]
-        )
-        self._wait(self.broker, lambda: listens(self.broker_port))
+        options = [f"-XX:MaxDirectMemorySize={self.direct}"]
+        for broker_id, server in self.brokers.items():
+            if not server.alive:
+                self._run(server, "BrokerStartup", self.heap, options)
+                self._wait(server, partial(listens, self.broker_ports[broker_id][0]))
 
     def create_topics(self, topics: Mapping[str, int], **more: object) -> None:
         """Names and numbers of partitions; comes back when all are usable. `more` goes along."""
@@ -238,7 +256,7 @@ class RealTubeMQ:
     def add_topic(self, name: str, partitions: int, **more: object) -> None:
         with self.inside():
             self.request(
-                "op_modify", "admin_add_new_topic_record", brokerId=BROKER_ID, topicName=name,
+                "op_modify", "admin_add_new_topic_record", brokerId=self._all_ids, topicName=name,
                 **{"numPartitions": partitions, "deletePolicy": "delete,168h",
                    "acceptPublish": "true", "acceptSubscribe": "true", "unflushThreshold": 1000,
                    "unflushInterval": 10000, **more},
@@ -251,14 +269,18 @@ class RealTubeMQ:
         while True:
             try:
                 with self.inside():
-                    self.request("op_modify", "admin_reload_broker_configure", brokerId=BROKER_ID,
-                             modifyUser="oracle")  # fmt: skip
+                    self.request("op_modify", "admin_reload_broker_configure",
+                                 brokerId=self._all_ids, modifyUser="oracle")  # fmt: skip
             except RuntimeError:
                 if time.monotonic() > end:
                     raise
                 time.sleep(LOOK_EVERY)
             else:
                 return
+
+    @property
+    def _all_ids(self) -> str:
+        return ",".join(map(str, self.brokers))
 
     def wait_for_topics(self, topics: Mapping[str, int]) -> None:
         end = time.monotonic() + TOPIC_TIMEOUT
@@ -268,16 +290,20 @@ class RealTubeMQ:
             time.sleep(LOOK_EVERY)
 
     def usable_topics(self) -> set[str]:
-        """The topics that the broker has reported as served, for writing and reading."""
+        """The topics that all brokers have reported as served, for writing and reading."""
         with self.inside():
             answer = self.request("op_query", "admin_query_topic_info", token=False)
-        found = set()
-        for topic in answer.get("data") or []:
-            for one in topic["topicInfo"]:
-                run = one.get("runInfo", {})
-                if all(run.get(key) is True for key in ("acceptPublish", "acceptSubscribe")):
-                    found.add(topic["topicName"])
-        return found
+        keys = ("acceptPublish", "acceptSubscribe")
+        return {
+            topic["topicName"]
+            for topic in answer.get("data") or []
+            if topic["topicInfo"]
+            and all(
+                one.get("runInfo", {}).get(key) is True
+                for one in topic["topicInfo"]
+                for key in keys
+            )
+        }
 
     def request(self, kind: str, method: str, *, token: bool = True, **words: object) -> dict:
         """One request of the web API (from inside); RuntimeError with its text when refused."""
@@ -292,12 +318,13 @@ class RealTubeMQ:
         return response
 
     def stop(self) -> int:
-        """SIGTERM to both; SIGKILL when that takes too long."""
-        codes = [server.stop() for server in (self.broker, self.master) if server.process]
+        """SIGTERM to all; SIGKILL when that takes too long."""
+        servers = (*self.brokers.values(), self.master)
+        codes = [server.stop() for server in servers if server.process]
         return max(codes, default=0)
 
     def kill9(self) -> None:
-        for server in (self.broker, self.master):
+        for server in (*self.brokers.values(), self.master):
             server.kill9()
 
     def _web_answers(self) -> bool:
@@ -320,16 +347,19 @@ class RealTubeMQ:
             settings=lines(self.master_settings),
             **common,
         )
-        broker = BROKER.format(
-            id=BROKER_ID,
-            port=self.broker_port,
-            web_port=self.broker_web,
-            master=self.address,
-            settings=lines(self.broker_settings),
-            **common,
-        )
+        for broker_id, (port, web_port) in self.broker_ports.items():
+            folder = folder_of(broker_id)
+            broker = BROKER.format(
+                id=broker_id,
+                port=port,
+                web_port=web_port,
+                master=self.address,
+                folder=folder,
+                settings=lines(self.broker_settings),
+                **common,
+            )
+            (self.root / f"{folder}.ini").write_text(broker)
         (self.root / "master.ini").write_text(master)
-        (self.root / "broker.ini").write_text(broker)
         (self.root / "log4j2.xml").write_text(LOGGING)
 
     def _run(self, server: JavaServer, main: str, heap: str, options: list[str]) -> None:
@@ -340,8 +370,7 @@ class RealTubeMQ:
         server_command += [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in OPENED_PACKAGES]
         server_command += ["-cp", f"{jars(f'tubemq-{self.version}')}/*"]
         server_command += [f"org.apache.inlong.tubemq.server.tools.{main}"]
-        name = "master.ini" if main.startswith("Master") else "broker.ini"
-        server.run([*server_command, "-f", str(self.root / name)])
+        server.run([*server_command, "-f", str(self.root / f"{server.root.name}.ini")])
 
     def _wait(self, server: JavaServer, ready: Callable[[], bool]) -> None:
         end = time.monotonic() + START_TIMEOUT
@@ -351,6 +380,11 @@ class RealTubeMQ:
             if time.monotonic() > end:
                 raise RuntimeError(f"tubemq did not answer:\n{server.output[-2000:]}")
             time.sleep(LOOK_EVERY)
+
+
+def folder_of(broker_id: int) -> str:
+    """Of its data, its output and its settings."""
+    return "broker" if broker_id == BROKER_ID else f"broker-{broker_id}"
 
 
 def free_ports(count: int) -> list[int]:

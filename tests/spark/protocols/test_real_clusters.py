@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import urllib.request
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pulsar
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from tools.servers.pulsar import RealPulsar
+from tools.servers.tubemq import RealTubeMQ
 
 from tests.brokers import TubeBroker, make_tubemq
 from tests.spark.protocols.rows import (
@@ -19,7 +21,7 @@ from tests.spark.protocols.rows import (
     read_partitions,
 )
 from tests.spark.rooms import BEGAN_MS
-from tests.tools import require_pulsar_jars
+from tests.tools import require_pulsar_jars, require_real_tubemq
 from trilogue.client.tubemq import Message
 from trilogue.client.tubemq.sync import TubeClient
 
@@ -177,19 +179,22 @@ def test_a_subscription_of_a_pulsar_has_the_position_of_a_query(real_pulsar):
     assert found == b"v8"
 
 
+def write_tubemq(address: str, topic: str, numbers: range) -> None:
+    with TubeClient(address) as client, client.producer(topic) as producer:
+        messages = [Message(topic, b"v%d" % one, {"a": str(one)}) for one in numbers]
+        for sent in producer.submit_many(messages):
+            sent.result(60)
+
+
 def test_micro_batches_of_a_tubemq_have_each_message_once(real_tubemq):
     """Both partitions share one index, and a pack goes beyond the end of a micro-batch."""
     with real_tubemq.inside():
         topic = real_tubemq.topic(2)
         options = {"url": f"tubemq://{real_tubemq.address}", "subscribe": topic}
 
-        def write(numbers: range) -> None:
-            with TubeClient(real_tubemq.address) as client, client.producer(topic) as producer:
-                messages = [Message(topic, b"v%d" % one, {"a": str(one)}) for one in numbers]
-                for sent in producer.submit_many(messages):
-                    sent.result(60)
-
-        assert_micro_batches_have_each_message_once(options, write)
+        assert_micro_batches_have_each_message_once(
+            options, partial(write_tubemq, real_tubemq.address, topic)
+        )
         rows = read_batch(**options, includeHeaders="true")
         limited = make_stream(**options, startingOffsets="earliest", maxOffsetsPerTrigger=1_001)
         at, parts = limited.initialOffset(), []
@@ -205,3 +210,30 @@ def test_micro_batches_of_a_tubemq_have_each_message_once(real_tubemq):
     assert {(row["offset"], row["timestamp"]) for row in rows} == {(None, None)}
     of_one = next(row for row in rows if row["value"] == b"v7")
     assert of_one["headers"] == [{"key": "a", "value": b"7"}]
+
+
+def test_partitions_of_several_brokers_of_a_tubemq_have_each_message_once(tmp_path):
+    """Partition ids begin at 0 at each broker, and one broker ends between two micro-batches."""
+    require_real_tubemq()
+    server = RealTubeMQ(tmp_path, broker_ids=(1, 2))
+    with server.start({"spread": 2}).inside():
+        options = {"url": f"tubemq://{server.address}", "subscribe": "spread"}
+        write = partial(write_tubemq, server.address, "spread")
+
+        assert_micro_batches_have_each_message_once(options, write)
+        rows = read_batch(**options)
+        stream = make_stream(startingOffsets="earliest", **options)
+        end = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
+        server.brokers[2].stop()
+        server.start_broker()
+        server.wait_for_topics({"spread": 2})
+        write(range(150, 250))
+        after = make_stream(**options)
+        more = read_partitions(
+            after, after.partitions(end, after.latestOffset(end, ReadAllAvailable()))
+        )
+    server.kill9()
+
+    assert {row["partition"] for row in rows} == {0, 1, 2_000_000, 2_000_001}
+    assert sorted(row["value"] for row in rows) == sorted(b"v%d" % one for one in range(150))
+    assert sorted(row["value"] for row in more) == sorted(b"v%d" % one for one in range(150, 250))
