@@ -39,6 +39,7 @@ def cluster_settings(data: Path, size: int, node_id: int) -> dict[str, object]:
         "cluster.spread-after": "60s",  # a node that is killed and started again keeps its slots
         "ack": "shared",
         "objects.url": f"file://{objects}",
+        "access.key-file": data.parent / f"{data.name}.access.key",  # one for all nodes
     }
 
 

@@ -89,6 +89,7 @@ from trilogue.broker.settings.broker_values import (
     BrokerValues,
     GroupValues,
 )
+from trilogue.broker.subscriptions.added_partitions import AddedPartitions
 from trilogue.broker.topics import default_policies
 from trilogue.broker.topics.cluster import Cluster, TopicEvent
 from trilogue.broker.topics.namespaces import NAMESPACE_KEY, TENANT_KEY, Namespaces
@@ -243,8 +244,12 @@ class Broker:
             cluster.ownership,
             self.participant,
         )
+        self.added_partitions = AddedPartitions(cluster, self.subscriptions, self.branches)
         self.node_requests = NodeRequestHandler(
-            self.transactions, self.participant, self.pulsar_transactions.answer_name
+            self.transactions,
+            self.participant,
+            self.pulsar_transactions.answer_name,
+            self.added_partitions.handle,
         )
 
     def _make_groups(

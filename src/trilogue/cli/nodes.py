@@ -67,7 +67,6 @@ def list_(
         print_json(rows)
         return
     for row in rows:
-        row["kafka"] = row["doors"].get("kafka", "-")
         row["slots"] = ",".join(map(str, row["slots"]))
     print_table(rows, ("id", "pid", "epoch", "kafka", "slots"))
 
@@ -172,6 +171,7 @@ async def _find_nodes(cluster: KafkaCluster) -> list[dict[str, Any]]:
     from trilogue.client.kafka.admin.model import Resource, ResourceType
     from trilogue.client.kafka.admin.nodes import NodeAdmin
     from trilogue.client.kafka.errors import KafkaError
+    from trilogue.node.addresses import Address
 
     described = await NodeAdmin(cluster).describe_cluster()
     brokers = [Resource(ResourceType.BROKER, str(node.id)) for node in described.nodes]
@@ -191,6 +191,7 @@ async def _find_nodes(cluster: KafkaCluster) -> list[dict[str, Any]]:
                 "id": node.id,
                 "pid": int(value["pid"]),
                 "epoch": int(value["epoch"]),
+                "kafka": str(Address(node.host, node.port)),
                 "doors": dict(each.split("=", 1) for each in listeners),
                 "slots": [int(each) for each in slots],
             }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import ssl
 import stat
@@ -11,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.server import Server, start_server
+from tests.server import Server, run_trilogue, start_server
 from tests.waiting import wait_until
 
 WITHIN_S = 30.0  # a second on a machine of its own
@@ -90,3 +91,15 @@ def test_logins_and_their_ends_hold_at_both_nodes(server: Server):
 def test_everything_in_the_directory_of_several_nodes_is_private(server: Server):
     for path in server.data.rglob("*"):
         assert not stat.S_IMODE(path.lstat().st_mode) & 0o077 or path.is_symlink(), path
+
+
+def test_nodes_are_listed_with_their_addresses_by_the_secured_listener(server: Server):
+    login = ("--config", str(server.data / "clients/librdkafka.conf"))
+
+    listed = run_trilogue("nodes", "list", *login)
+    rows = json.loads(run_trilogue("nodes", "list", "--json", *login).stdout)
+
+    addresses = re.findall(r"^node \d kafka-sasl-ssl +(\S+)$", server.output, re.MULTILINE)
+    assert [line.split()[3] for line in listed.stdout.splitlines()[1:]] == addresses
+    assert [each["kafka"] for each in rows] == addresses
+    assert [each["doors"]["kafka-sasl-ssl"] for each in rows] == addresses

@@ -1,22 +1,15 @@
-"""Creating partitions: assignments that clients request, and subscriptions on new partitions.
+"""Creating partitions: assignments and replicas that clients request.
 
 New partitions become visible with their topic's row; placement.py opens their logs. Durable
-subscriptions of an existing topic get a cursor on each of its new partitions.
+subscriptions of an existing topic get a cursor on each one (subscriptions/added_partitions.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from trilogue.broker.errors import InvalidAssignment, InvalidSetting
 from trilogue.broker.settings.topic_table import MIN_IN_SYNC
-
-if TYPE_CHECKING:
-    from trilogue.broker.cursors.position import Cursor
-    from trilogue.broker.cursors.subscription_cursors import SubscriptionCursors
-    from trilogue.broker.promise import Promise
-    from trilogue.broker.topics.topic import Topic
 
 
 def check_assignment(assignment: Mapping[int, Sequence[int]], node_id: int) -> None:
@@ -41,20 +34,3 @@ def check_in_sync(settings: Mapping[str, str], before: Mapping[str, str], most: 
     wanted = settings.get(MIN_IN_SYNC)
     if wanted is not None and wanted != before.get(MIN_IN_SYNC) and int(wanted) > most:
         raise InvalidSetting(f"{MIN_IN_SYNC}={wanted}: up to {most} replicas are in sync here")
-
-
-def subscribe_new_partitions(
-    subscriptions: SubscriptionCursors, topic: Topic, first: int
-) -> list[Promise[Cursor]]:
-    """Create cursors of a topic's durable subscriptions on its new partitions, at offset 0.
-
-    The subscriptions are those of partition 0; `first` is the index of the first new partition.
-    Each node knows the cursors of its own partitions only.
-    """
-    known = list(subscriptions.of_partition(topic.partitions[0].partition_id).values())
-    return [
-        subscriptions.create(partition.partition_id, cursor.name, 0, cursor.properties)
-        for cursor in known
-        for partition in topic.partitions[first:]
-        if not partition.is_remote
-    ]

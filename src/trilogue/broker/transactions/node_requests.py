@@ -1,8 +1,10 @@
-"""What the nodes of a cluster request of each other about transactions, and the port for it.
+"""What the nodes of a cluster request of each other, and the port for it.
 
-    JoinTransaction   to the coordinator: may a client write here in its open transaction?
-    FindTransaction   to the coordinator: whose is the transaction of a TxnID?
-    EndBranch         to a node that has a part of a transaction: this is the outcome
+    JoinTransaction      to the coordinator: may a client write here in its open transaction?
+    FindTransaction      to the coordinator: whose is the transaction of a TxnID?
+    EndBranch            to a node that has a part of a transaction: this is the outcome
+    ListSubscriptions    to the owner of a partition: which durable subscriptions has it?
+    CreateSubscription   to the owner of partitions that were added: they get this one
 
 The answer is that it is done and durable, with what was found, or the error. A request that was
 sent may arrive twice, or without its answer: both have the same effect when they are repeated. A
@@ -80,8 +82,37 @@ class TransactionName(msgspec.Struct, frozen=True, array_like=True):
     owner: str
 
 
-NodeRequest: TypeAlias = JoinTransaction | FindTransaction | EndBranch
-NodeReply: TypeAlias = TransactionName | None
+class SubscriptionRow(msgspec.Struct, frozen=True, array_like=True):
+    """A durable subscription, as it is created on another partition."""
+
+    name: str
+    properties: dict[str, str]
+
+
+class ListSubscriptions(msgspec.Struct, frozen=True, tag="list-subscriptions", array_like=True):
+    """The durable subscriptions of a partition, in the order of their names."""
+
+    partition_id: int
+    after: str  # names above this one
+
+
+class CreateSubscription(msgspec.Struct, frozen=True, tag="create-subscription", array_like=True):
+    """A subscription that partitions get, at their first message."""
+
+    row: SubscriptionRow
+    partition_ids: tuple[int, ...]
+
+
+class SubscriptionRows(msgspec.Struct, frozen=True, array_like=True):
+    """Some subscriptions; `is_last` is false where there are more."""
+
+    rows: tuple[SubscriptionRow, ...]
+    is_last: bool
+
+
+SubscriptionRequest: TypeAlias = ListSubscriptions | CreateSubscription
+NodeRequest: TypeAlias = JoinTransaction | FindTransaction | EndBranch | SubscriptionRequest
+NodeReply: TypeAlias = TransactionName | SubscriptionRows | None
 
 
 class NodePort(Protocol):

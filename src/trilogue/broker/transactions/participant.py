@@ -31,13 +31,16 @@ from trilogue.broker.transactions.branch_acks import BranchAcks
 from trilogue.broker.transactions.branches import Branches
 from trilogue.broker.transactions.coordinator import ProducerIdentity, TransactionCoordinator
 from trilogue.broker.transactions.node_requests import (
+    CreateSubscription,
     EndBranch,
     FindTransaction,
     JoinTransaction,
+    ListSubscriptions,
     NodeReply,
     NodeRequest,
     Part,
     SubscriptionPart,
+    SubscriptionRequest,
     TransactionName,
 )
 from trilogue.broker.transactions.pending_acks import SubscriptionId
@@ -208,7 +211,7 @@ class TransactionParticipant:
                 found.set_error(answer.error)
                 return
             name = answer.result()
-            assert name is not None
+            assert isinstance(name, TransactionName)
             if len(self._names) >= PRODUCERS_MAX:
                 self._names.clear()
             self._names[producer_id] = name
@@ -310,17 +313,19 @@ class TransactionParticipant:
 
 
 class NodeRequestHandler:
-    """Answers what other nodes request of the coordinator and the participant of this one."""
+    """Answers what other nodes request of this one."""
 
     def __init__(
         self,
         coordinator: TransactionCoordinator,
         participant: TransactionParticipant,
         find_name: Callable[[FindTransaction], TransactionName],
+        handle_subscriptions: Callable[[SubscriptionRequest], Promise[NodeReply]],
     ) -> None:
         self._coordinator = coordinator
         self._participant = participant
         self._find_name = find_name
+        self._handle_subscriptions = handle_subscriptions
 
     def handle(self, sender: int, request: NodeRequest) -> Promise[NodeReply]:
         """Return a promise that is kept when the request is done and durable."""
@@ -328,6 +333,8 @@ class NodeRequestHandler:
             return self._participant.end_branch(sender, request)
         if isinstance(request, JoinTransaction):
             return self._join(request)
+        if isinstance(request, ListSubscriptions | CreateSubscription):
+            return self._handle_subscriptions(request)
         try:
             return Promise.resolved(self._find_name(request))
         except BrokerError as error:

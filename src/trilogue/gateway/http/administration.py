@@ -17,7 +17,6 @@ from trilogue.broker.errors import AccessDenied, ConcurrentChange
 from trilogue.broker.metadata_change import MetadataChange
 from trilogue.broker.names import TopicName
 from trilogue.broker.promise import Promise
-from trilogue.broker.topics.creation import subscribe_new_partitions
 from trilogue.broker.topics.topic import Topic
 from trilogue.gateway.dependencies import ProtocolGateway
 
@@ -103,10 +102,8 @@ class AuthorizedRequest:
         if count > before:
             change = self.broker.cluster.plan_add_partitions(topic.name, count)
             await self.gateway.write_metadata(change)
-            for created in subscribe_new_partitions(
-                self.broker.subscriptions, change.done.result(), before
-            ):
-                await wait_until_settled(created)
+            grown = change.done.result()
+            await await_promise(self.broker.added_partitions.subscribe(grown, before))
 
 
 async def wait_until_settled(promise: Promise[T]) -> None:

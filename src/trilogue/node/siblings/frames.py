@@ -2,7 +2,7 @@
 
     frame     u32 length of the rest | u64 request id | MessagePack
     first     request id 0, `Hello` of the node that connects
-    request   an id that counts up, `JoinTransaction`, `FindTransaction` or `EndBranch`
+    request   an id that counts up, and a `NodeRequest`
     answer    the same id, `Answer`; in any order
 
 The nodes have one supervisor, and so one version. The socket of a node is in the directory `nodes`
@@ -27,11 +27,10 @@ from trilogue.broker import errors
 from trilogue.broker.errors import ALL_ERRORS, BrokerError, NotOwner
 from trilogue.broker.promise import Promise
 from trilogue.broker.transactions.node_requests import (
-    EndBranch,
-    FindTransaction,
-    JoinTransaction,
     NodeReply,
     NodeRequest,
+    SubscriptionRows,
+    TransactionName,
 )
 
 FRAME_MAX: Final = 8 << 20  # the outcome for 20,000 partitions and groups of 1,024 bytes each
@@ -53,13 +52,14 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
 
     error: str = ""
     message: str = ""
-    reply: NodeReply = None
+    name: TransactionName | None = None
+    subscriptions: SubscriptionRows | None = None
 
 
 encode = msgspec.msgpack.Encoder().encode
 decode_hello = msgspec.msgpack.Decoder(Hello).decode
 decode_answer = msgspec.msgpack.Decoder(Answer).decode
-decode_request = msgspec.msgpack.Decoder(JoinTransaction | FindTransaction | EndBranch).decode
+decode_request = msgspec.msgpack.Decoder(NodeRequest).decode
 _ERRORS: Final = {kind.__name__: kind for kind in ALL_ERRORS}
 _NOT_READY: Final = errors.NotReady.__name__
 
@@ -85,7 +85,10 @@ def encode_outcome(promise: Promise[NodeReply]) -> Answer:
     """Return the answer with what was found, or with an error of the broker."""
     error = promise.error
     if error is None:
-        return Answer(reply=promise.result())
+        reply = promise.result()
+        if isinstance(reply, SubscriptionRows):
+            return Answer(subscriptions=reply)
+        return Answer(name=reply)
     kind = type(error)
     return Answer(kind.__name__ if kind in _ERRORS.values() else _NOT_READY, str(error))
 

@@ -160,7 +160,7 @@ class PeerLink:
             if promise is None:
                 continue
             if error is None:
-                promise.set_result(answer.reply)
+                promise.set_result(answer.subscriptions or answer.name)
             else:
                 promise.set_error(error)
 

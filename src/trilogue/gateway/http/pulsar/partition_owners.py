@@ -6,7 +6,6 @@ HTTPS as it came and with the credentials of its client, and puts the responses 
     GET /subscriptions                         all names
     GET /partitioned-stats, -internalStats     the sum, and each partition
     changes of a subscription                  done where it is; 404 if it is nowhere
-    POST /partitions                           subscriptions of partition 0 get the new ones
 
 A change is not atomic: when a node does not answer, the partitions of others may have changed, and
 the response is the error of the one that failed. Repeating the request completes it.
@@ -39,8 +38,6 @@ V2: Final = "/admin/v2"
 AT_ONCE: Final = 8
 TIMEOUT_S: Final = 10.0
 BODY_MAX: Final = 16 << 20
-SUCCESS, NO_CONTENT, EXISTS = 200, 204, 409
-EARLIEST: Final = {"ledgerId": -1, "entryId": -1}
 FORWARDED: Final = ("authorization", "content-type")
 ONE: Final = "/subscription/{subscription}"
 STATS: Final = {
@@ -61,15 +58,6 @@ CHANGES: Final = frozenset(
         ("DELETE", "/truncate"),
     }
 )
-
-
-class _Subscription(msgspec.Struct, rename="camel"):
-    is_durable: bool = True
-    subscription_properties: dict[str, str] = {}
-
-
-class _Stats(msgspec.Struct):
-    subscriptions: dict[str, _Subscription] = {}
 
 
 class PartitionRequest(NamedTuple):
@@ -121,43 +109,6 @@ async def answer_for_partitions(request: AdminRequest, route: AdminRoute) -> Rep
     if failed:
         return _worst(failed)
     return encode_reply(combine(request, topic, [each.body for each in replies]))
-
-
-async def subscribe_added_partitions(request: AdminRequest, first: int) -> Reply | None:
-    """Create the durable subscriptions of partition 0 on new partitions, from `first` on.
-
-    Those of one node have their subscriptions already. Returns the reply of a request that failed.
-    """
-    topic = request.topic
-    begin = topic.partitions[0]
-    added = list(range(first, len(topic.partitions)))
-    if begin.is_remote:
-        asked = PartitionRequest(0, "GET", "/stats")
-        (reply,) = await _request_owners(request, topic, [asked])
-        if reply.status != SUCCESS:
-            return _worst([reply])
-        known = {
-            name: each.subscription_properties
-            for name, each in msgspec.json.decode(reply.body, type=_Stats).subscriptions.items()
-            if each.is_durable
-        }
-    else:
-        added = [each for each in added if topic.partitions[each].is_remote]
-        cursors = request.broker.subscriptions.of_partition(begin.partition_id)
-        known = {each.name: dict(each.properties) for each in cursors.values()}
-    wanted = [
-        PartitionRequest(
-            index,
-            "PUT",
-            f"/subscription/{quote(name, safe='')}",
-            msgspec.json.encode({**EARLIEST, "properties": properties}),
-        )
-        for name, properties in known.items()
-        for index in added
-    ]
-    replies = await _request_owners(request, topic, wanted)
-    failed = [each for each in replies if each.status not in {SUCCESS, NO_CONTENT, EXISTS}]
-    return _worst(failed) if failed else None
 
 
 def _worst(failed: list[PartitionReply]) -> Reply:

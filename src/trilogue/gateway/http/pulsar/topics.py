@@ -36,7 +36,7 @@ from trilogue.broker.topics.policies import (
 from trilogue.broker.topics.retention import find_trimmed_start, list_extents
 from trilogue.broker.topics.topic import Topic
 from trilogue.gateway.http.administration import wait_until_settled
-from trilogue.gateway.http.pulsar.admin_request import AdminRequest, AdminRoute, Reply
+from trilogue.gateway.http.pulsar.admin_request import AdminRequest, AdminRoute
 from trilogue.gateway.http.pulsar.messages import (
     examine_message,
     get_by_id,
@@ -48,7 +48,6 @@ from trilogue.gateway.http.pulsar.namespaces import (
     join_actions,
     namespace_permissions,
 )
-from trilogue.gateway.http.pulsar.partition_owners import subscribe_added_partitions
 from trilogue.gateway.http.pulsar.policies import topic_policy_routes
 from trilogue.gateway.http.pulsar.stats import (
     get_backlog_size,
@@ -162,7 +161,7 @@ async def get_partitions(request: AdminRequest) -> object:
     return {"partitions": count, "deleted": False}
 
 
-async def add_partitions(request: AdminRequest) -> Reply | None:
+async def add_partitions(request: AdminRequest) -> None:
     """Add partitions, which get the durable subscriptions of the topic."""
     body = parse_count(request.any_json())
     topic, cluster = request.topic, request.broker.cluster
@@ -176,7 +175,6 @@ async def add_partitions(request: AdminRequest) -> Reply | None:
             422, f"Desired partitions {body} can't be less than the current partitions {now}."
         )
     await request.grow_topic(lambda: request.topic, body)
-    return await subscribe_added_partitions(request, now)
 
 
 # -- deleted

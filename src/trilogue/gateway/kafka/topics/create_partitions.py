@@ -3,9 +3,9 @@
 v1, v3 unchanged · v2 flexible. Each topic has its own result: 3 no such topic; 37 a count that is
 no increase, too large, or of a topic without numbered partitions; 39 assignments other than one per
 new partition to this node. Existing partitions keep their indexes and records. Pulsar subscriptions
-of the topic get the new partitions before the response. The change goes on after the client's
-timeout (7). New partitions count against the mutation quota (KIP-599): from v3 on an excess is
-refused (89).
+of the topic get the new partitions before the response, at all nodes. The change goes on after the
+client's timeout (7). New partitions count against the mutation quota (KIP-599): from v3 on an
+excess is refused (89).
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from collections import Counter
 from trilogue.broker.errors import InvalidName, UnknownTopic
 from trilogue.broker.metadata_change import MetadataChange
 from trilogue.broker.promise import Promise
-from trilogue.broker.topics.creation import subscribe_new_partitions
 from trilogue.broker.topics.topic import Topic
 from trilogue.gateway.kafka.context import RequestContext
 from trilogue.gateway.kafka.errors import EXPECTED, set_error
@@ -80,10 +79,9 @@ async def _add_partitions(
 ) -> None:
     try:
         await context.gateway.write_metadata(change)
-        for made in subscribe_new_partitions(
-            context.broker.subscriptions, change.done.result(), first
-        ):
-            await wait_for(context, made)
+        subscribed = context.broker.added_partitions.subscribe(change.done.result(), first)
+        await wait_for(context, subscribed)
+        subscribed.result()
     except EXPECTED as problem:
         grown.set_error(problem)
     else:
