@@ -1,6 +1,6 @@
 """What several nodes give, and what `ack=shared` costs.
 
-    python -m benchmarks.nodes [--seconds 5] [--share 0.4] [--of local] [--of shared] [--save]
+    python -m benchmarks.nodes [--seconds 5] [--share 0.4] [--of local] [--of shared] [--no-save]
 
 `local`: `serve --nodes 1`, 2 and 3 on this machine, one after the other. Each node, with its helper
 process, has a control group with so much of a processor, so that the machine has enough for all of
@@ -14,7 +14,7 @@ flight, 100 bytes. `window_ms` is the mean time of a window's commit, by the nod
 `client_p50_ms` what the client sees; beside them `postgres_ms`, the mean time of a commit of one
 row of the same size by the same library, before and after, and its median.
 
-Prints one JSON object; `--save` also writes it to benchmarks/results.
+Prints one JSON object and, without `--no-save`, writes it to benchmarks/results.
 """
 
 from __future__ import annotations
@@ -244,25 +244,25 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--share", type=float, default=0.4)
     parser.add_argument("--of", choices=("local", "shared"), action="append")
-    parser.add_argument("--save", action="store_true")
-    given = parser.parse_args()
+    parser.add_argument("--no-save", action="store_true")
+    chosen = parser.parse_args()
     found: dict[str, object] = {}
     drivers = Drivers(BUILD)
     with ExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         home.chmod(0o755)
-        if "local" in (given.of or ("local",)):
-            found["local"] = measure_local(drivers, home, given.seconds, given.share)
-        if "shared" in (given.of or ("shared",)):
+        if "local" in (chosen.of or ("local",)):
+            found["local"] = measure_local(drivers, home, chosen.seconds, chosen.share)
+        if "shared" in (chosen.of or ("shared",)):
             (home / "postgres").mkdir()
             postgres = PostgresServer(require_postgres(), home / "postgres")
             postgres.initialize()
             postgres.start()
             stack.callback(postgres.stop)
-            found["shared"] = measure_shared(drivers, home, postgres, given.seconds)
+            found["shared"] = measure_shared(drivers, home, postgres, chosen.seconds)
     print(json.dumps(found, indent=1))
-    if given.save:
-        print(f"saved: {save(found, given.seconds)}")
+    if not chosen.no_save:
+        print(f"saved: {save(found, chosen.seconds)}")
 
 
 if __name__ == "__main__":

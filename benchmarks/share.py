@@ -1,6 +1,6 @@
 """Share groups (KIP-932) of Trilogue beside a real Kafka, with Kafka's own share consumers.
 
-    python -m benchmarks.share [--rounds 2] [--messages 200000] [--ours] [--save]
+    python -m benchmarks.share [--rounds 2] [--messages 200000] [--ours] [--no-save]
 
 Four members of one share group in Java take and acknowledge what a topic of four partitions holds;
 both servers run all the time and are measured in turn. What a Shared subscription of Pulsar takes
@@ -68,8 +68,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="share groups beside a real Kafka")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--messages", type=int, default=200_000)
-    parser.add_argument("--ours", action="store_true", help="only Trilogue")
-    parser.add_argument("--save", action="store_true")
+    parser.add_argument("--ours", action="store_true", help="only Trilogue; not saved")
+    parser.add_argument("--no-save", action="store_true")
     parser.add_argument("--directory", type=Path, default=BUILD / "share")
     chosen = parser.parse_args()
     if not have_jars(VERSION):
@@ -87,7 +87,7 @@ def main() -> int:
         for server in servers:
             server.kill9()
     print(report.table([row]))
-    if chosen.save:
+    if not (chosen.no_save or chosen.ours):
         result = {
             "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
             "machine": machine(root),

@@ -13,7 +13,7 @@ from trilogue.broker.errors import NotReady
 from trilogue.gateway.stream import STOP_SESSION
 from trilogue.gateway.tubemq.errors import TEXT_MAX, TubeRequestError
 from trilogue.gateway.tubemq.settings import TubeSettings
-from trilogue.wire.tubemq.errors import STANDBY, TubeCode
+from trilogue.wire.tubemq.errors import TubeCode
 from trilogue.wire.tubemq.master_pb2 import CloseResponseM2P
 
 METHOD = "producerCloseClientP2M"
@@ -70,12 +70,12 @@ async def test_an_answer_may_come_later_from_anywhere():
         assert peer.connection.busy
 
         waiting[1].respond(OK)
-        waiting[0].respond_failure(STANDBY, "not here")
+        waiting[0].respond_error(TubeCode.NO_NODE, "not here")
         await settle()
 
         assert peer.response(second) == OK
         assert peer.order == [second, first]
-        assert peer.response(first).exception.endswith("StandbyException")
+        assert peer.response(first).errCode == TubeCode.NO_NODE
         assert not peer.connection.busy
 
 

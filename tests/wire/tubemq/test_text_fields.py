@@ -15,7 +15,6 @@ from trilogue.wire.tubemq.text_fields import (
     TEXT_LIMIT,
     BrokerInfo,
     Condition,
-    ConfirmContext,
     Failure,
     Hosting,
     Partition,
@@ -44,7 +43,6 @@ TEXTS = {
     ),
     "demo#typeA,typeB": Condition("demo", ("typeA", "typeB")),
     "411:1:127.0.0.1:18123#demo:0": Failure(411, HERE),
-    "1:func:2:1795262482479": ConfirmContext(PartitionKey(1, "func", 2), 1795262482479),
 }
 KINDS = sorted({type(value) for value in TEXTS.values()}, key=lambda kind: kind.__name__)
 

@@ -189,14 +189,6 @@ class KafkaCluster:
             problem = problem or ConnectionLost(f"no connection within {self.timeout_s:g} s")
         raise self._unreachable(problem) from problem
 
-    async def controller(self) -> KafkaConnection:
-        """A connection to the controller, or to who passes requests on to it."""
-        if self.controller_id == NO_NODE:
-            await self.refresh_nodes()
-        if self.controller_id == NO_NODE:
-            return await self.any_connection()
-        return await self.node(self.controller_id)
-
     # Metadata.
 
     async def refresh(

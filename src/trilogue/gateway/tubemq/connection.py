@@ -229,7 +229,6 @@ class TubeConnection(ClientConnection):
             spec,
             message,
             serial=request.serial,
-            version=request.version,
             timeout_ms=request.timeout_ms,
             arrived_s=self.gateway.loop.time(),
             size=size,

@@ -6,8 +6,7 @@ It returns
 
     a message       the response
     a coroutine     runs as a task of the gateway, and returns a message or None
-    None            the response was sent, or will be: `respond`, `respond_error` or
-                    `respond_failure`, once
+    None            the response was sent, or will be: `respond` or `respond_error`, once
 
 Responses may leave in any order. A BrokerError or a TubeRequestError that a handler or its
 coroutine raises is answered with its code (errors.py).
@@ -31,9 +30,8 @@ from trilogue.gateway.tubemq.client_connection import ClientConnection, HeldResp
 from trilogue.gateway.tubemq.errors import TEXT_MAX, code_of
 from trilogue.gateway.tubemq.gateway_context import PublishTarget
 from trilogue.wire.tubemq.errors import TubeCode
-from trilogue.wire.tubemq.frame import encode_failure, encode_response
+from trilogue.wire.tubemq.frame import encode_response
 from trilogue.wire.tubemq.methods import Method
-from trilogue.wire.tubemq.rpc_pb2 import Status
 
 
 class MethodSpec(NamedTuple):
@@ -67,7 +65,6 @@ class RequestContext:
         "spec",
         "timeout_ms",
         "timer",
-        "version",
     )
 
     def __init__(
@@ -77,7 +74,6 @@ class RequestContext:
         request: Any,
         *,
         serial: int,
-        version: int,
         timeout_ms: int,
         arrived_s: float,
         size: int,
@@ -88,7 +84,6 @@ class RequestContext:
         self.spec = spec
         self.request = request
         self.serial = serial
-        self.version = version
         self.timeout_ms = timeout_ms  # after which the client gives up; 0 and less: not stated
         self.arrived_s = arrived_s  # by the loop's clock
         self.size = size  # bytes of its frame
@@ -111,12 +106,6 @@ class RequestContext:
     def respond_exception(self, problem: BaseException) -> None:
         """Send the error code of one of the EXPECTED exceptions."""
         self.respond_error(code_of(problem), str(problem) or type(problem).__name__)
-
-    def respond_failure(self, exception: str, text: str) -> None:
-        """Send ERROR with the name of a Java class (wire/tubemq/errors.py) and a text."""
-        text = text[:TEXT_MAX]
-        frame = encode_failure(self.serial, Status.ERROR, exception, text, self.version)
-        self.send_frame(frame)
 
     def send_frame(self, frame: Buffer) -> None:
         """Send the frame of a response that the caller encoded."""

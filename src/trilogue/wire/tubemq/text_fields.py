@@ -10,7 +10,6 @@
     Failure         411:1:127.0.0.1:8123#demo:0                 failureInfo
     required        1:demo:0=112,1:demo:1=56                    requiredPartition
     held            demo#1:0,1:1                                partSubInfo
-    ConfirmContext  1:demo:0:1795262482479                      never sent: a client's own handle
 
 Each has `parse`, which raises WireError, and `str()`. A text longer than TEXT_LIMIT is rejected.
 """
@@ -205,24 +204,6 @@ class Failure(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.code}:{self.partition}"
-
-
-class ConfirmContext(NamedTuple):
-    """A client's handle of delivered messages, by which they are confirmed."""
-
-    partition: PartitionKey
-    booked_ms: int
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Read `id:topic:partition:time`."""
-        key, colon, booked = _limited(text).rpartition(":")
-        if not colon:
-            raise WireError(f"not a confirm context: {text[:200]!r}")
-        return cls(PartitionKey.parse(key), _number(booked))
-
-    def __str__(self) -> str:
-        return f"{self.partition}:{self.booked_ms}"
 
 
 def parse_required(text: str) -> dict[PartitionKey, int]:

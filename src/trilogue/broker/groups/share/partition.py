@@ -127,11 +127,6 @@ class SharePartition:
         """Whether the position was deleted, perhaps with its partition."""
         return self.position.gone
 
-    @property
-    def records_in_flight(self) -> int:
-        """How many records are acquired, or were given back."""
-        return self._in_flight.records
-
     def next_offset(self) -> int | None:
         """Return the first offset that may be acquired; None while too much is in flight."""
         self.follow_start()
