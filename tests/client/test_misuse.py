@@ -188,6 +188,35 @@ def test_names_and_values_of_attributes_and_properties_are_texts(topic: Server):
         tubemq.Message(TOPIC, b"a", number).attribute_text()
 
 
+@pytest.mark.parametrize("name", [5, None, b"orders"], ids=["int", "None", "bytes"])
+def test_a_topic_is_a_text(topic: Server, name: Any):
+    with (
+        kafka_sync.KafkaClient(topic.kafka) as kafka_client,
+        kafka_client.producer() as producer,
+        pytest.raises(InvalidOptionType, match="a topic is a text"),
+    ):
+        producer.send(name, b"a")
+    with pulsar_sync.PulsarClient(topic.pulsar) as pulsar_client:
+        for call in (pulsar_client.producer, pulsar_client.reader):
+            with pytest.raises(InvalidOptionType, match="a topic is a text"):
+                call(name)
+    with tube_sync.TubeClient(topic.tubemq) as client:
+        with pytest.raises(InvalidOptionType, match="a topic is a text"):
+            client.producer(name)
+        with pytest.raises(InvalidOptionType, match="a topic is a text"):
+            client.consumer([name], group="g")
+    with pytest.raises(InvalidOptionType, match="a topic is a text"):
+        tubemq.Message(name, b"a")
+
+
+def test_bytes_in_the_place_of_a_tubemq_message_are_refused(topic: Server):
+    bare: Any = b"a"
+    with tube_sync.TubeClient(topic.tubemq) as client:
+        producer = client.producer(TOPIC)
+        with pytest.raises(InvalidOptionType, match=r"a Message\(topic, body\)"):
+            producer.send(bare)
+
+
 def test_a_header_of_kafka_may_be_a_text_and_no_number(topic: Server):
     number: Any = {"n": 5}
     with kafka_sync.KafkaClient(topic.kafka) as client, client.producer() as producer:

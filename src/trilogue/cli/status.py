@@ -146,7 +146,7 @@ def _find_lagging(samples: Samples) -> list[dict[str, Any]]:
 
 
 def _print(found: dict[str, Any]) -> None:
-    from trilogue.cli.tables import print_table, printable, spell_size
+    from trilogue.cli.tables import print_table, printable, spell_count, spell_size
 
     typer.echo(
         f"node {found['node_id']} at {found['address']}: {found['state']}, "
@@ -159,15 +159,17 @@ def _print(found: dict[str, Any]) -> None:
         typer.echo(f"figures: {printable(found['refused'])}")
         return
     typer.echo(
-        f"{figures['topics']} topics, {figures['partitions']} partitions, {figures['groups']} "
-        f"Kafka groups; {figures['messages']} messages since the start"
+        f"{spell_count(figures['topics'], 'topic')}, "
+        f"{spell_count(figures['partitions'], 'partition')}, "
+        f"{spell_count(figures['groups'], 'Kafka group')}; "
+        f"{spell_count(figures['messages'], 'message')} since the start"
     )
     connections = ", ".join(f"{name} {count}" for name, count in found["connections"].items())
     typer.echo(f"connections: {connections}")
     typer.echo(
         f"tail {spell_size(figures['tail_bytes'])} of {spell_size(figures['tail_limit_bytes'])}, "
-        f"{figures['flush_waiting_files']} files wait for a flush, "
-        f"{figures['flush_failures']} flushes failed; "
+        f"files that wait for a flush: {figures['flush_waiting_files']}, "
+        f"failed flushes: {figures['flush_failures']}; "
         f"event loop at most {figures['loop_lag_s'] * 1000:.0f} ms late in 99 of 100"
     )
     if figures["producers_wait"]:

@@ -27,6 +27,12 @@ def message_bytes(name: str, value: MessageBytes) -> bytes:
         ) from None
 
 
+def check_topic(topic: object) -> None:
+    """Raise InvalidOptionType for a topic that is no text."""
+    if not isinstance(topic, str):
+        raise InvalidOptionType(f"topic={topic!r} is not allowed: a topic is a text")
+
+
 def check_texts(option: str, pairs: Iterable[tuple[object, object]]) -> None:
     """Raise InvalidOptionType for a name or value of attributes or properties that is no text."""
     for name, value in pairs:

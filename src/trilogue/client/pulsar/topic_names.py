@@ -6,6 +6,7 @@ import re
 from urllib.parse import quote
 
 from trilogue.client.errors import ClientError
+from trilogue.client.message_bytes import check_topic
 
 DOMAINS = ("persistent", "non-persistent")
 SHORT_PARTS, FULL_PARTS, OLD_PARTS = 1, 3, 4
@@ -17,6 +18,7 @@ def full_name(topic: str) -> str:
 
     Old names with a cluster (`tenant/cluster/namespace/t`) stay what they are.
     """
+    check_topic(topic)
     domain, found, rest = topic.partition("://")
     if not found:
         domain, rest = "persistent", topic

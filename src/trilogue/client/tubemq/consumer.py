@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import suppress
 
 from trilogue.client.errors import ClientError, InvalidOption
+from trilogue.client.message_bytes import check_topic
 from trilogue.client.tubemq.client_balance import ClientBalance
 from trilogue.client.tubemq.errors import ClosedError, TubeError
 from trilogue.client.tubemq.message import Message
@@ -237,10 +238,12 @@ class Consumer(MasterSession):
 
 def parse_topics(topics: Topics) -> dict[str, frozenset[str]]:
     """Topics as an application may give them, with the types of message that are wanted of each."""
-    if isinstance(topics, str):
+    if isinstance(topics, str) or not isinstance(topics, Iterable):
         topics = [topics]
     if not isinstance(topics, Mapping):
         topics = dict.fromkeys(topics, ())
+    for topic in topics:
+        check_topic(topic)
     found = {topic: frozenset(filters) for topic, filters in topics.items()}
     if not found or not all(topic.strip() for topic in found):
         raise TubeError(TubeCode.BLANK_TOPIC, "a consumer reads at least one topic", "consumer")

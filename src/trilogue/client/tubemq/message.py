@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from trilogue.client.errors import ClientError
-from trilogue.client.message_bytes import MessageBytes, check_texts, message_bytes
+from trilogue.client.message_bytes import MessageBytes, check_texts, check_topic, message_bytes
 from trilogue.client.tubemq.errors import TubeError
 from trilogue.entry.entry import InvalidEntry
 from trilogue.entry.tubemq.tubemq_blob import (
@@ -40,6 +40,8 @@ class Message:
         attributes: Mapping[str, str] | None = None,
         message_id: int | None = None,
     ) -> None:
+        if type(topic) is not str:
+            check_topic(topic)
         self.topic = topic
         self.body = body if type(body) is bytes else message_bytes("body", body)
         self.attributes = dict(attributes or {})

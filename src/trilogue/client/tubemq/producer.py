@@ -21,9 +21,11 @@ from google.protobuf.message import Message as Proto
 from trilogue.client.errors import (
     ClientError,
     ConnectionLost,
+    InvalidOptionType,
     ServerUnreachable,
     describe_unreachable,
 )
+from trilogue.client.message_bytes import check_topic
 from trilogue.client.pool import Address
 from trilogue.client.tubemq.broker_metadata import BrokerMetadata, BrokerPartition
 from trilogue.client.tubemq.connection import TubeConnection
@@ -141,6 +143,8 @@ class Producer(MasterSession):
         TubeError (415) where this user may not write to one of them: then none is published.
         """
         self.check()
+        for topic in topics:
+            check_topic(topic)
         if not all(topic.strip() for topic in topics):
             raise TubeError(TubeCode.BLANK_TOPIC, "a topic has a name", "publish")
         new = [topic for topic in topics if topic not in self.topics]
@@ -214,6 +218,10 @@ class Producer(MasterSession):
 
     def _attempt(self, message: Message) -> SendAttempt:
         self.check()
+        if not isinstance(message, Message):
+            raise InvalidOptionType(
+                f"message={message!r} is not allowed: message is a Message(topic, body)"
+            )
         about = f"message to {message.topic}"
         if not message.topic.strip():
             raise TubeError(TubeCode.BLANK_TOPIC, "a message has a topic", about)

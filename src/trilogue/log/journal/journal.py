@@ -312,7 +312,7 @@ class Journal:
         was_full = self._disk_full is not None
         is_full = free_bytes < self.limits.min_free_bytes
         self._disk_full = (
-            DiskFull(f"the disk is full: {free_bytes} bytes are free") if is_full else None
+            DiskFull(f"the disk is full: {max(0, free_bytes)} bytes are free") if is_full else None
         )
         if is_full and not was_full:
             log.warning("journal.disk_full", extra={"free_bytes": free_bytes})

@@ -1,9 +1,9 @@
-"""One partition of a share group: who acquires which records, and what becomes of them.
+"""A share partition (one partition of a share group): who acquires which records, and what follows.
 
     free      -> acquired   by a fetch of a member; its delivery count grows by one
     acquired  -> done       accepted, rejected, or without a record at this offset (gap)
-              -> free       released, or the acquisition lock timed out; where it was delivered as
-                            often as the group allows it is done instead
+              -> free       released, or the record lock (acquisition lock) expired; where it was
+                            delivered as often as the group allows it is done instead
               -> acquired   renewed: the lock begins again
 
 Records that were delivered often are delivered in smaller portions, and alone before they are given

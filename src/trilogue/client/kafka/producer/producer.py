@@ -36,7 +36,7 @@ from trilogue.client.kafka.producer.batch import (
 from trilogue.client.kafka.producer.partitioner import TopicPartitioner
 from trilogue.client.kafka.producer.sender import Sender
 from trilogue.client.lifecycle import AsyncCloseable
-from trilogue.client.message_bytes import MessageBytes, message_bytes
+from trilogue.client.message_bytes import MessageBytes, check_topic, message_bytes
 from trilogue.entry.header import HEADER_SIZE
 from trilogue.wire.kafka.errors import ErrorCode
 
@@ -286,6 +286,7 @@ class Producer(AsyncCloseable):
 
     async def _wait_for_topic(self, topic: str) -> TopicMetadata:
         """What there is to know of a topic before anything can be sent to it."""
+        check_topic(topic)
         try:
             async with asyncio.timeout(self.options.max_wait_s):
                 return await self._cluster.topic_metadata(topic, create=self.options.create_topics)
