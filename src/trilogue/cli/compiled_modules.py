@@ -35,6 +35,7 @@ COMPILED_MODULES: Final = (
     "trilogue.wire.frames",
     "trilogue.wire.pulsar.batch_reader",
     "trilogue.wire.pulsar.message_codec",
+    "trilogue.wire.tubemq.block_frames",
     "trilogue.wire.tubemq.plain_send",
     "trilogue.wire.tubemq.rpc_codec",
 )

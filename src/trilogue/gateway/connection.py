@@ -13,14 +13,13 @@ callback. A peer that does not read them is not read from, and while `write_paus
 messages are sent to it; `resume_sending` is called when it reads again.
 
 This class knows no protocol; `pulsar/connection.py` and `tubemq/connection.py` derive from it: they
-take frames, setting `_in_step`, and replace receipts after a failed commit.
+take frames, setting `in_step`, and replace receipts after a failed commit.
 """
 
 from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
@@ -29,15 +28,14 @@ import msgspec
 from trilogue.broker.access.authorizer import Operation, Principal, ResourceKind
 from trilogue.gateway.quota_wait import ByteQuotas
 from trilogue.gateway.stream import STOP_BROKER, STOP_SESSION, STOP_TURN, Buffer, Close
+from trilogue.gateway.transport_writer import ReceiptGroups
 
 if TYPE_CHECKING:
     from trilogue.gateway.dependencies import ProtocolGateway
     from trilogue.gateway.stream import Stream
-    from trilogue.gateway.telemetry.request_latency import RequestTimer
 
 log = logging.getLogger(__name__)
 
-SENDS = "sends"  # the key of their latency, from the end of a step to its receipts
 GATHERED_MAX = 64 << 10  # smaller writes are joined: one system call, one copy
 
 
@@ -61,17 +59,16 @@ class MultiplexedConnection(ABC):
         self.bounds = bounds
         self.access = gateway.make_access("")
         self.is_gone = False
-        self.receipts: list[Buffer] = []  # of the commit group that fills
-        self.commit_group = 1  # the number of that group
-        self.commit_groups_done = 0
-        self.in_flight = 0  # receipts of all groups
-        self._committing: deque[tuple[list[Buffer], RequestTimer | None]] = deque()
-        self._on_commit: Callable[[BaseException | None], None] = self._committed
-        self._out: list[Buffer] = []
+        self.groups = ReceiptGroups(
+            self, gateway.journal.on_commit, gateway.latencies.start_group, bounds.receipts
+        )
+        self.receipts = self.groups.receipts  # of the commit group that fills
+        self.gathered: list[Buffer] = []  # frames that leave with one write
+        self.in_step = False
         self._out_bytes = 0
-        self._in_step = self._flush_due = False
+        self._flush_due = False
         self._requests = self._requests_bytes = 0  # in flight, and their bytes
-        self._full = self._draining = self._opened = False
+        self._draining = self._opened = False
         self._byte_quotas: ByteQuotas | None = None  # once a quota is set
         self._counts_gathered = False  # what was gathered is counted as unsent
         self._sent_of_first = 0  # bytes: the first buffer of it is the rest of a larger one
@@ -81,6 +78,7 @@ class MultiplexedConnection(ABC):
     def opened(self, stream: Stream) -> None:
         """Keep the stream to answer to."""
         self.stream = stream
+        self.groups.open(stream.writer)
         self.access.host = stream.peer[0]
         self._opened = True
         if self._draining:
@@ -88,10 +86,10 @@ class MultiplexedConnection(ABC):
 
     def end_iteration(self) -> None:
         """End the step: one commit for all its messages, one write for its frames."""
-        self._in_step = False
+        self.in_step = False
         if self.receipts:
-            self.commit_receipts()
-        if self._out:
+            self.groups.commit()
+        if self.gathered:
             self.flush()
 
     def writable(self) -> None:
@@ -107,18 +105,17 @@ class MultiplexedConnection(ABC):
     @property
     def busy(self) -> bool:
         """Whether the peer waits for answers."""
-        return self.in_flight > 0 or self._requests > 0
+        return self.groups.in_flight > 0 or self._requests > 0
 
     def closed(self) -> None:
         """The connection is closed: drop what would have left."""
         self.is_gone = True
         self.gateway.request_memory.forget(self)
-        self._out.clear()
-        self._committing.clear()
+        self.gathered.clear()
+        self.groups.close()
         if self._byte_quotas is not None:
             self._byte_quotas.close()
             self._byte_quotas = None
-        self._on_commit = _ignore_commit  # not a method of this: the two would refer to each other
 
     @property
     def principal(self) -> Principal:
@@ -157,9 +154,9 @@ class MultiplexedConnection(ABC):
 
     def write(self, buffer: Buffer) -> None:
         """Send bytes of frames; they must not be changed afterwards."""
-        self._out.append(buffer)
+        self.gathered.append(buffer)
         self._out_bytes += len(buffer)
-        if not self._in_step and not self._flush_due:
+        if not self.in_step and not self._flush_due:
             self._flush_due = True
             self.gateway.call_soon(self.flush)
 
@@ -173,16 +170,16 @@ class MultiplexedConnection(ABC):
     def _send_out(self) -> None:
         self._flush_due = False
         stream = self.stream
-        while self._out and not self.is_gone:
+        while self.gathered and not self.is_gone:
             if stream.write_paused:
                 self._counts_gathered = True
                 stream.unsent.set_gathered(self._out_bytes + self._sent_of_first)
                 return
-            out, size = self._out, self._out_bytes
+            out, size = self.gathered, self._out_bytes
             if size > 2 * stream.limits.write_high_bytes:
                 out = self._take_part(stream.limits.write_high_bytes)
             else:
-                self._out, self._out_bytes = [], 0
+                self.gathered, self._out_bytes = [], 0
                 if size <= GATHERED_MAX or self._sent_of_first:
                     out = [b"".join(out)]
                 self._sent_of_first = 0
@@ -201,18 +198,18 @@ class MultiplexedConnection(ABC):
         left = size
         taken = 0
         while left > 0:
-            buffer = self._out[taken]
+            buffer = self.gathered[taken]
             if len(buffer) > left:
                 view = memoryview(buffer)
                 part.append(view[:left])
-                self._out[taken] = view[left:]
+                self.gathered[taken] = view[left:]
                 self._sent_of_first += left
                 break
             part.append(bytes(buffer) if self._sent_of_first else buffer)
             self._sent_of_first = 0
             left -= len(buffer)
             taken += 1
-        del self._out[:taken]
+        del self.gathered[:taken]
         self._out_bytes -= sum(map(len, part))
         return part
 
@@ -223,45 +220,19 @@ class MultiplexedConnection(ABC):
 
     # ---- what is durable
 
-    def commit_receipts(self) -> None:
-        """Begin a new commit group; the next commit of the journal confirms the old one."""
-        if not self.receipts:
-            return
-        self._committing.append((self.receipts, self.gateway.latencies.start_group(SENDS)))
-        self.in_flight += len(self.receipts)
-        self.receipts = []
-        self.commit_group += 1
-        self.gateway.journal.on_commit(self._on_commit)
-        if self.in_flight >= self.bounds.receipts:
-            self._stop()
-
-    def _committed(self, problem: BaseException | None) -> None:
-        """Send the receipts of the oldest group: it is durable, or never will be."""
-        if self.is_gone:
-            return
-        receipts, timer = self._committing.popleft()
-        self.commit_groups_done += 1
-        self.in_flight -= len(receipts)
-        if problem is not None:
-            receipts = self.replace_receipts(receipts, problem)
-        if self._out or self.stream.write_paused or self._in_step:
-            for receipt in receipts:
-                self.write(receipt)
-            if not self._in_step:
-                self.flush()
-        else:
-            self.stream.send((b"".join(receipts) if len(receipts) > 1 else receipts[0],))
-        if timer is not None:
-            timer.stop(len(receipts))
-        if self._full:
-            self._go_on()
+    def send_receipts(self, receipts: list[Buffer]) -> None:
+        """Send receipts behind the frames that were gathered, or with the others of a step."""
+        for receipt in receipts:
+            self.write(receipt)
+        if not self.in_step:
+            self.flush()
 
     def on_commit(self, callback: Callable[[BaseException | None], None]) -> None:
         """Call when all that was appended so far is durable, or never will be.
 
         After the receipts of earlier messages; not at all if the connection is closed by then.
         """
-        self.commit_receipts()
+        self.groups.commit()
         self.gateway.journal.on_commit(lambda problem: self.guarded(lambda: callback(problem)))
 
     # ---- quotas; callers look whether there are any (`Quotas.active`)
@@ -314,14 +285,14 @@ class MultiplexedConnection(ABC):
         self._requests += 1
         self._requests_bytes += size
         if self._requests_bytes >= bounds.request_bytes or self._requests >= bounds.requests:
-            self._stop()
+            self.stop_frames()
 
     def end_request(self, size: int = 0) -> None:
         """Count a request that is answered, and read again if there is room."""
         self._requests -= 1
         self._requests_bytes -= size
-        if self._full and not self.is_gone:
-            self._go_on()
+        if self.groups.is_full and not self.is_gone:
+            self.resume_frames()
 
     def wait_for_request_memory(self) -> None:
         """Take no more frames until other requests are answered; this one is not taken."""
@@ -351,8 +322,8 @@ class MultiplexedConnection(ABC):
         """Send what was gathered and close, in order."""
         if self.is_gone:
             return
-        if self._out:
-            out, self._out, self._out_bytes = self._out, [], 0
+        if self.gathered:
+            out, self.gathered, self._out_bytes = self.gathered, [], 0
             self.stream.send(out)
         self.stream.close()
 
@@ -364,21 +335,19 @@ class MultiplexedConnection(ABC):
         self.stream.stop(STOP_SESSION)
         self.on_commit(lambda _: self.finish_draining())
 
-    def _stop(self) -> None:
-        self._full = True
+    def stop_frames(self) -> None:
+        """Take no more frames: too much is in flight."""
+        self.groups.is_full = True
         self.stream.stop(STOP_SESSION)
 
-    def _go_on(self) -> None:
+    def resume_frames(self) -> None:
+        """Take frames again, if there is room."""
         bounds = self.bounds
         if (
             not self._draining
-            and self.in_flight <= bounds.receipts // 2
+            and self.groups.in_flight <= bounds.receipts // 2
             and self._requests <= bounds.requests // 2
             and self._requests_bytes <= bounds.request_bytes // 2
         ):
-            self._full = False
+            self.groups.is_full = False
             self.stream.go_on(STOP_SESSION)
-
-
-def _ignore_commit(_problem: BaseException | None) -> None:
-    """Do nothing: the connection is closed."""

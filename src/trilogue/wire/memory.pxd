@@ -18,6 +18,13 @@ cdef inline const uint8_t *bytes_of(object view) except NULL:
     return <const uint8_t *>held.buf
 
 
+cdef inline uint8_t *writable_bytes_of(object view) except NULL:
+    cdef const uint8_t *data = bytes_of(view)
+    if PyMemoryView_GET_BUFFER(view).readonly:
+        raise BufferError("a writable view is needed")
+    return <uint8_t *>data
+
+
 cdef inline bytes bytes_at(const uint8_t *data, Py_ssize_t pos, Py_ssize_t size):
     return PyBytes_FromStringAndSize(<const char *>data + pos, size)
 

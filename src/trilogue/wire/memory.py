@@ -18,6 +18,13 @@ def bytes_of(view: memoryview) -> memoryview:
     return view if view.format == "B" else view.cast("B")
 
 
+def writable_bytes_of(view: memoryview) -> memoryview:
+    """Make bytes addressable by index for writing."""
+    if view.readonly:
+        raise BufferError("a writable view is needed")
+    return bytes_of(view)
+
+
 def bytes_at(data: memoryview | bytearray, pos: int, size: int) -> bytes:
     """Copy bytes out."""
     return bytes(data[pos : pos + size])
@@ -39,7 +46,9 @@ def room_of(room: bytearray) -> bytearray:
     return room
 
 
-def copy(target: bytearray, at: int, data: memoryview | bytearray, pos: int, size: int) -> None:
+def copy(
+    target: memoryview | bytearray, at: int, data: memoryview | bytearray, pos: int, size: int
+) -> None:
     """Copy bytes over."""
     target[at : at + size] = data[pos : pos + size]
 

@@ -17,7 +17,9 @@ from tests.sharing import seeds
 from trilogue.broker.errors import DuplicateSequence, OutOfOrderSequence
 from trilogue.broker.names import parse_kafka
 from trilogue.broker.producers.idempotence import PENDING_MAX, WINDOW, Producers
+from trilogue.broker.quotas.topic_rates import Rate
 from trilogue.broker.topics.partition import AppendResult
+from trilogue.broker.topics.policies import DEFAULT_POLICIES, Policies
 from trilogue.entry.walk import read_header
 from trilogue.log.partition_log import SegmentSlice
 
@@ -202,3 +204,27 @@ def test_nothing_is_stored_twice_or_in_another_order_and_only_the_newest_is_lost
     found = stored(node)
     assert found == sorted(set(found)), "twice, or in another order"
     assert set(range(client.sent)) - set(found) <= lost, "lost without a crash"
+
+
+@pytest.mark.parametrize(
+    "policies",
+    [
+        Policies(deduplication=True),
+        Policies(encryption_required=True),
+        Policies(publish_rate=Rate(1)),
+    ],
+    ids=["deduplication", "encryption", "rate"],
+)
+def test_rules_of_a_topic_end_the_plain_append_of_entries(node: Node, policies: Policies):
+    partition = node.partition(0)
+    plain = partition.plain
+    sizes = (plain.size_max, plain.entry_size_max, plain.memory_size_max)
+    assert sizes == (-1, -1, partition.message_size_max)
+
+    partition.policies = policies
+    assert plain.memory_size_max == -1
+
+    partition.policies = DEFAULT_POLICIES
+    assert plain.memory_size_max == partition.message_size_max
+    partition.terminated = True
+    assert plain.memory_size_max == -1

@@ -92,6 +92,20 @@ def test_entry_of_another_format_is_appended_as_it_is(modules):
 
 
 @pytest.mark.parametrize("modules", [plain_batch_appender, PURE], ids=["installed", "pure"])
+def test_entry_that_memory_acknowledges_has_a_limit_of_its_own(modules):
+    header = read_header(PLAIN)
+    appender = modules.PlainBatchAppender(SimpleNamespace(append=lambda *_: 5))
+    appender.entry_size_max = 1_000
+    assert appender.append_to_memory(memoryview(b"entry"), header, 100) == -1
+
+    appender.entry_size_max, appender.memory_size_max = -1, 100
+
+    assert appender.append_to_memory(memoryview(b"entry"), header, 100) == 5
+    assert appender.append_to_memory(memoryview(b"entry"), header, 101) == -1
+    assert appender.append_entry(memoryview(b"entry"), header, 100) == -1
+
+
+@pytest.mark.parametrize("modules", [plain_batch_appender, PURE], ids=["installed", "pure"])
 def test_entry_with_extras_is_left_to_the_partition(modules):
     header = read_header(PLAIN)
     in_transaction = header._replace(attributes=header.attributes | TRANSACTIONAL)

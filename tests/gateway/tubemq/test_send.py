@@ -159,6 +159,40 @@ async def test_a_topic_acknowledged_from_memory_is_answered_at_once(
         assert len(handled) == 1
 
 
+@on_loop
+async def test_sends_that_memory_acknowledges_leave_with_one_write_and_no_other_callback(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    async with Rig() as rig:
+        monkeypatch.setattr(type(rig.rules), "allows_all", True)
+        rig.topic("fast", flush="interval")
+        rig.topic("durable")
+        broker = rig.broker_peer()
+        await broker.send("fast")
+        await broker.send("durable")
+        broker._requests |= dict.fromkeys(range(100, 107), "sendMessageP2B")
+        scheduled: list[object] = []
+        monkeypatch.setattr(rig.gateway, "call_soon", scheduled.append)
+        writes = broker.transport.writes
+
+        broker.give(b"".join(send_frame(100 + number, "fast", 0, b"x") for number in range(5)))
+        assert [broker.response(100 + number).appendOffset for number in range(5)] == [
+            1,
+            2,
+            3,
+            4,
+            5,
+        ]
+        assert broker.transport.writes == writes + 1
+        assert scheduled == []
+
+        broker.give(send_frame(105, "durable", 0, b"x") + send_frame(106, "fast", 0, b"x"))
+        assert broker.response(106).appendOffset == 6
+        assert not broker.is_answered(105)
+        await settle()
+        assert broker.response(105).appendOffset == 1
+
+
 @pytest.mark.parametrize("checksum", [-1, crc32(b"hello") & 0x7FFFFFFF])
 @on_loop
 async def test_a_right_checksum_is_taken_and_so_is_none(checksum):

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.pure import load_pure
 from tests.wire.pulsar.messages import encoded
 from tests.wire.test_frames import feed
 from trilogue.wire.errors import WireError
@@ -34,6 +35,9 @@ from trilogue.wire.tubemq.master_pb2 import HeartRequestP2M, RegisterRequestP2M
 from trilogue.wire.tubemq.methods import METHODS
 from trilogue.wire.tubemq.rpc_pb2 import ResponseHeader, RpcConnHeader, RspExceptionBody
 
+PURE = load_pure(
+    "trilogue.wire.tubemq.block_frames", trilogue__wire__frames=load_pure("trilogue.wire.frames")
+)
 LIMIT = 1 << 20
 TOKEN = 0xFF7FF4FE
 
@@ -56,12 +60,15 @@ sizes = st.one_of(
 )
 
 
+@pytest.mark.parametrize("framer", [BlockFrames, PURE.BlockFrames], ids=["installed", "pure"])
 @given(
-    st.lists(st.tuples(st.integers(-(2**31), 2**31 - 1), st.lists(sizes, max_size=6)), max_size=6),
-    st.lists(st.integers(1, 70_000), max_size=5),
+    wanted=st.lists(
+        st.tuples(st.integers(-(2**31), 2**31 - 1), st.lists(sizes, max_size=6)), max_size=6
+    ),
+    cuts=st.lists(st.integers(1, 70_000), max_size=5),
 )
-def test_any_cutting_of_stream_and_blocks_gives_the_same_frames(wanted, cuts: list[int]):
-    frames, taken, sent, stream = BlockFrames(LIMIT), [], [], b""
+def test_any_cutting_of_stream_and_blocks_gives_the_same_frames(framer, wanted, cuts: list[int]):
+    frames, taken, sent, stream = framer(LIMIT), [], [], b""
     for number, (serial, blocks) in enumerate(wanted):
         pieces = [bytes([number * 7 + at & 255]) * size for at, size in enumerate(blocks)]
         if sum(blocks) <= LIMIT:

@@ -117,14 +117,19 @@ class Partition:
         if (
             self.needs_validation
             or self.stamps
-            or self.acks_from_memory
             or policies.encryption_required
             or self.rates is not None
             or self.is_closed
         ):
             size_max = -1
-        self.plain.size_max = size_max
-        self.plain.entry_size_max = -1 if policies.deduplication else size_max
+        entry_size_max = -1 if policies.deduplication else size_max
+        plain = self.plain
+        if self.acks_from_memory:
+            plain.size_max = plain.entry_size_max = -1
+            plain.memory_size_max = entry_size_max
+        else:
+            plain.size_max, plain.entry_size_max = size_max, entry_size_max
+            plain.memory_size_max = -1
 
     @property
     def deleted(self) -> bool:

@@ -38,14 +38,16 @@ class EntryLog(Protocol):
 class PlainBatchAppender:
     """Appends plain batches of up to `size_max` bytes; -1 = the partition takes none that way.
 
-    `entry_size_max` is the same for entries of other formats.
+    `entry_size_max` is the same for entries of other formats, and `memory_size_max` for these
+    where the topic acknowledges them from memory.
     """
 
-    __slots__ = ("_log", "entry_size_max", "size_max")
+    __slots__ = ("_log", "entry_size_max", "memory_size_max", "size_max")
 
     def __init__(self, log: EntryLog) -> None:
         self.size_max = -1
         self.entry_size_max = -1
+        self.memory_size_max = -1
         self._log = log
 
     def append(self, records: memoryview) -> int:
@@ -77,7 +79,14 @@ class PlainBatchAppender:
         `Partition.append_entry` appends or refuses it. Raises `BrokerError` where the log takes
         nothing.
         """
-        if size > self.entry_size_max or not isinstance(header, tuple):
+        return self._append(entry, header, size, self.entry_size_max)
+
+    def append_to_memory(self, entry: memoryview, header: EntryHeader, size: int) -> int:
+        """Do the same where the entry is acknowledged before it is durable."""
+        return self._append(entry, header, size, self.memory_size_max)
+
+    def _append(self, entry: memoryview, header: EntryHeader, size: int, size_max: int) -> int:
+        if size > size_max or not isinstance(header, tuple):
             return -1
         fields = cython.cast(tuple, header)  # the compiler accepts no named tuple as a tuple
         if fields[_ATTRIBUTES] & _TRANSACTIONAL:

@@ -156,9 +156,9 @@ class PulsarConnection(MultiplexedConnection):
             if not self.receipts and self.gateway.log.under_pressure:
                 self.wait_for_log_space()
                 return False
-            self._in_step = self._has_received = True
+            self.in_step = self._has_received = True
             return self._handle_send(self, None, frame) is not False
-        self._in_step = self._has_received = True
+        self.in_step = self._has_received = True
         row = self._rows.get(kind)
         if row is None:
             raise Close("command.not_served", type=kind)
@@ -269,7 +269,7 @@ class PulsarConnection(MultiplexedConnection):
             ):
                 self.flush_and_close()
 
-        if self.receipts or self.in_flight:
+        if self.receipts or self.groups.in_flight:
             self.on_commit(send)
         else:
             send(None)

@@ -78,7 +78,7 @@ def handle_send(connection: PulsarConnection, _command: None, frame: memoryview)
         return True
     except (BrokerError, EntryError, PulsarProtocolError) as problem:
         connection.receipts.append(encode_send_error(producer_id, sequence_id, problem))
-        producer.commit_group = connection.commit_group
+        producer.commit_group = connection.groups.number
         return True
     ledger_id, entry_id = partition.log.partition_id, base_offset
     if is_duplicate:
@@ -95,10 +95,10 @@ def handle_send(connection: PulsarConnection, _command: None, frame: memoryview)
         connection.byte_quotas.count_produced(
             connection.principal.name, "", count, len(section), partition.rates
         )
-    if acks_from_memory and producer.commit_group <= connection.commit_groups_done:
+    if acks_from_memory and producer.commit_group <= connection.groups.done:
         connection.write(receipt)
     else:
-        producer.commit_group = connection.commit_group
+        producer.commit_group = connection.groups.number
         connection.receipts.append(receipt)
     return True
 

@@ -43,7 +43,7 @@ class ClientConnection(MultiplexedConnection, AdmittedClients):
         self.held: dict[object, HeldResponse] = {}  # by the request that is answered
         self._accesses: dict[Principal, ClientAccess] = {}
         self._reads = 0
-        self._waiting_reads: deque[asyncio.Future[None]] = deque()
+        self.waiting_reads: deque[asyncio.Future[None]] = deque()
 
     @property
     def host(self) -> str:
@@ -73,7 +73,7 @@ class ClientConnection(MultiplexedConnection, AdmittedClients):
         """
         while not self.is_gone and (self.write_paused or self._reads >= READS_MAX):
             waiter = self.gateway.loop.create_future()
-            self._waiting_reads.append(waiter)
+            self.waiting_reads.append(waiter)
             await waiter
         self._reads += 1
         try:
@@ -91,12 +91,12 @@ class ClientConnection(MultiplexedConnection, AdmittedClients):
         """Wake all waiting reads; the connection is gone."""
         super().closed()
         self.gateway.authentication.close_peer(self)
-        while self._waiting_reads:
+        while self.waiting_reads:
             self._wake_read()
 
     def _wake_read(self) -> None:
-        while self._waiting_reads:
-            waiter = self._waiting_reads.popleft()
+        while self.waiting_reads:
+            waiter = self.waiting_reads.popleft()
             if not waiter.done():
                 waiter.set_result(None)
                 return

@@ -118,6 +118,8 @@ class TubeConnection(ClientConnection):
         """Start with this stream."""
         stream.limit_frames(min(stream.limits.frame_bytes, self.endpoint.frame_bytes_max))
         self.endpoint.connections[self] = None
+        if self._fast_path is not None:
+            self._fast_path.open(stream.writer)
         super().opened(stream)
 
     @property
@@ -128,7 +130,7 @@ class TubeConnection(ClientConnection):
 
     def process_frame(self, frame: memoryview) -> bool:
         """Process one request; False while the log has no room for its message."""
-        self._in_step = True
+        self.in_step = True
         try:
             request = parse_request(frame)
             if request.method == SEND and self._takes_sends:
@@ -141,12 +143,18 @@ class TubeConnection(ClientConnection):
                 self._reject_undecodable(problem)
         return True
 
-    def end_iteration(self) -> None:
+    @property
+    def end_iteration(self) -> Callable[[], None]:
+        """What ends the steps of this connection, for its stream."""
+        fast_path = self._fast_path
+        return self.end_step if fast_path is None else fast_path.end_iteration
+
+    def end_step(self) -> None:
         """Remember since when received requests wait to be processed."""
         super().end_iteration()
         if self.stream.stops:
             self._note_stop()
-        if self._waiting_reads:
+        if self.waiting_reads:
             self.resume_sending()
 
     def closed(self) -> None:

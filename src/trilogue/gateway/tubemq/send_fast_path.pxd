@@ -4,6 +4,7 @@ from libc.stdint cimport int64_t
 
 from trilogue.broker.topics.plain_batch_appender cimport PlainBatchAppender
 from trilogue.entry.tubemq.tubemq_entry cimport build_entry, message_id
+from trilogue.gateway.transport_writer cimport ReceiptGroups, TransportWriter
 from trilogue.log.pressure cimport LogPressure
 from trilogue.wire.tubemq.plain_send cimport PlainSend
 from trilogue.wire.tubemq.rpc_codec cimport encode_send_response
@@ -18,16 +19,24 @@ cdef class SendFastPath:
     cdef object _connection
     cdef object _gateway
     cdef int64_t _generation
+    cdef ReceiptGroups _groups
+    cdef bint _has_sent
+    cdef bint _is_handled
     cdef LogPressure _pressure
     cdef object _process_frame
     cdef object _requests
+    cdef list _responses
     cdef int64_t _rules
     cdef PlainSend _sent
     cdef object _services
     cdef dict _targets
+    cdef TransportWriter _writer
 
     @cython.locals(sent=PlainSend)
     cpdef take_frame(self, object frame)
+
+    @cython.locals(groups=ReceiptGroups, writer=TransportWriter, responses=list, is_plain=bint)
+    cpdef end_iteration(self)
 
     @cython.locals(partitions=tuple, index=Py_ssize_t, size=Py_ssize_t, now_ms=int64_t,
                    offset=int64_t, stored_id=int64_t, plain=PlainBatchAppender, is_stored=bint)

@@ -19,6 +19,7 @@ import cython
 
 from trilogue.broker.errors import BrokerError
 from trilogue.entry.entry import EntryError
+from trilogue.gateway.transport_writer import ReceiptGroups, TransportWriter
 from trilogue.gateway.tubemq.errors import EXPECTED
 from trilogue.log.pressure import LogPressure
 from trilogue.wire.tubemq.errors import UndecodableRequest
@@ -30,7 +31,8 @@ if not cython.compiled:  # send_fast_path.pxd imports the compiled versions
     from trilogue.wire.tubemq.rpc_codec import encode_send_response
 
 if TYPE_CHECKING:
-    from collections import Counter
+    from asyncio import Future
+    from collections import Counter, deque
     from collections.abc import Callable
 
     from trilogue.gateway.stream import Buffer
@@ -45,8 +47,13 @@ class SendConnection(Protocol):
     """The connection, for its fast path."""
 
     gateway: TubeGatewayContext
-    receipts: list[Buffer]
+    groups: ReceiptGroups
+    gathered: list[Buffer]
     stopped_s: float
+    waiting_reads: deque[Future[None]]
+
+    def end_step(self) -> None:
+        """End a step in which not all frames were sends, or something waits."""
 
     def write(self, buffer: Buffer) -> None:
         """Send, with what else the step writes."""
@@ -60,13 +67,18 @@ class SendFastPath:
         "_connection",
         "_gateway",
         "_generation",
+        "_groups",
+        "_has_sent",
+        "_is_handled",
         "_pressure",
         "_process_frame",
         "_requests",
+        "_responses",
         "_rules",
         "_sent",
         "_services",
         "_targets",
+        "_writer",
     )
 
     def __init__(
@@ -79,6 +91,11 @@ class SendFastPath:
         self._connection = connection
         self._gateway = connection.gateway
         self._cluster = connection.gateway.broker.cluster
+        self._groups: ReceiptGroups = connection.groups
+        self._writer: TransportWriter | None = None  # until there is a stream
+        self._has_sent = False  # whether a send of this iteration was appended here
+        self._is_handled = False  # whether the handler got a frame of it
+        self._responses: list[Buffer] = []  # of this iteration, to what memory acknowledges
         self._pressure: LogPressure = connection.gateway.log.pressure
         self._process_frame = process_frame
         self._requests = requests
@@ -88,8 +105,14 @@ class SendFastPath:
         self._generation = -1
         self._rules = -1
 
+    def open(self, writer: TransportWriter) -> None:
+        """Keep what to write to."""
+        self._writer = writer
+
     def close(self) -> None:
         """Refer to nothing of the connection: it is closed."""
+        self._responses.clear()
+        self._writer = None
         self._connection = None  # type: ignore[assignment] # no frame comes any more
         self._process_frame = _refuse_frame
         self._sent.forget()
@@ -98,15 +121,47 @@ class SendFastPath:
         """Process one request; False while the log has no room for its message."""
         sent = self._sent
         if not sent.read(frame):
+            self._is_handled = True
             return self._process_frame(frame)
         was_appended = self._append(sent)
         sent.forget()
         if was_appended:
             return True
+        self._is_handled = True
         was_taken = self._process_frame(frame)
         if was_taken and sent.names not in self._targets:
             self._learn(sent.names, frame)
         return was_taken
+
+    def end_iteration(self) -> None:
+        """End a step: of plain sends alone here, of all else by the connection."""
+        connection = self._connection
+        groups = self._groups
+        writer = self._writer
+        if writer is None:  # it is closed
+            return
+        responses = self._responses
+        is_plain = (
+            self._has_sent
+            and not self._is_handled
+            and not writer.is_paused
+            and not groups.is_full
+            and not connection.gathered
+        )
+        self._has_sent = self._is_handled = False
+        if responses:
+            if is_plain:
+                writer.send_one(responses[0] if len(responses) == 1 else b"".join(responses))
+                is_plain = not writer.is_paused
+            else:
+                for response in responses:
+                    connection.write(response)
+            responses.clear()
+        if is_plain and groups.receipts:
+            groups.commit()
+            is_plain = not groups.is_full
+        if not is_plain or connection.waiting_reads:
+            connection.end_step()
 
     def _append(self, sent: PlainSend) -> bool:
         """Append the message and queue its response; False where that is for the handler."""
@@ -131,13 +186,11 @@ class SendFastPath:
                 sent.message_time,
                 now_ms,
             )
-            is_stored = partition.acks_from_memory and partition.rates is None
+            plain = partition.plain
+            is_stored = partition.acks_from_memory
             if is_stored:
-                offset = partition.append_entry(
-                    entry, header, now_ms=now_ms, size=size, encrypted=False
-                ).base_offset
+                offset = plain.append_to_memory(entry, header, size)
             else:
-                plain = partition.plain
                 offset = plain.append_entry(entry, header, size)
         except (EntryError, BrokerError):
             return False  # the handler finds the same and answers with it
@@ -146,9 +199,10 @@ class SendFastPath:
         stored_id = message_id(partition.log.partition_id, offset)
         receipt = encode_send_response(sent.serial, stored_id, now_ms, offset)
         if is_stored:
-            self._connection.write(receipt)
+            self._responses.append(receipt)
         else:
-            self._connection.receipts.append(receipt)
+            self._groups.receipts.append(receipt)
+        self._has_sent = True
         self._requests[_SEND] += 1
         gateway.messages_in += 1
         gateway.bytes_in += size
@@ -167,7 +221,7 @@ class SendFastPath:
             return None
         if gateway.guards_sends or not gateway.authorizer.allows_all or gateway.quotas.active:
             return None
-        if not connection.receipts and self._pressure.is_high():  # checked once per iteration
+        if not self._groups.receipts and self._pressure.is_high():  # checked once per iteration
             return None
         return self._targets.get(sent.names)
 

@@ -15,10 +15,10 @@ import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from trilogue.gateway.connection import SENDS
 from trilogue.gateway.http.metrics import Histogram, HistogramSample, Metric, Summary, SummarySample
 from trilogue.gateway.kafka import apis
 from trilogue.gateway.telemetry.request_latency import LatencyHistogram
+from trilogue.gateway.transport_writer import SENDS
 from trilogue.gateway.tubemq.connection import SEND
 from trilogue.node.metrics.topic_rates import CounterRates
 
