@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor, Future
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ from tests.gateway.loop import on_loop
 from tests.waiting import wait_on_loop
 from trilogue.gateway import memory_budget
 from trilogue.gateway.memory_budget import (
+    LOST_BYTES_MAX,
     MIB,
     ConnectionMemory,
     MemoryBudget,
@@ -25,6 +27,7 @@ from trilogue.gateway.segments.cold_reads import ColdReads
 from trilogue.gateway.stream import STOP_BROKER, Limits, Stream
 
 STALLED_S = 0.05
+WAIT_S = 60
 
 
 @pytest.fixture(autouse=True)
@@ -397,6 +400,33 @@ def test_the_login_moves_a_buffer_to_the_budget_of_all_others():
         assert memory.received.size_bytes >= 500_000
         connection.stream.connection_lost(None)
         assert memory.received.size_bytes == 0
+
+    run(test)
+
+
+def test_large_requests_wait_until_the_heap_of_lost_connections_was_given_back(monkeypatch):
+    """Small ones do not, and nobody waits after connections that held little."""
+    release = threading.Event()
+    releases: list[bool] = []
+
+    def release_heap() -> None:
+        releases.append(release.wait(WAIT_S))
+
+    async def test() -> None:
+        monkeypatch.setattr(memory_budget, "release_heap", release_heap)
+        budget = MemoryBudget(100 * MIB)
+        budget.count_lost(LOST_BYTES_MAX - 1)
+        assert budget.admit("before", 10 * MIB)
+        budget.count_lost(1)
+
+        assert not budget.admit("large", 10 * MIB)
+        assert budget.admit("small", 2 * MIB)
+        waiting = asyncio.create_task(budget.reserve(MemoryHolder(budget), 10 * MIB))
+        await asyncio.sleep(0)
+        release.set()
+        await asyncio.wait_for(waiting, WAIT_S)
+        assert releases == [True]
+        assert budget.admit("after", 10 * MIB)
 
     run(test)
 

@@ -100,7 +100,7 @@ def test_the_heap_is_released_after_many_closed_connections(monkeypatch) -> None
 def test_free_pages_between_others_go_back_to_the_system() -> None:
     code = """
 from tests.crash.hostile import resident
-from trilogue.node.garbage_collector import release_heap
+from trilogue.gateway.memory_budget import release_heap
 import os
 blocks = [bytearray(20_000) for _ in range(4_000)]
 kept = blocks[::100]

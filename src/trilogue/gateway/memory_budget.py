@@ -15,6 +15,10 @@ of the limit make room for other addresses, and the one that needs longest is cl
 never evicted; where all of it waits for more, one goes on above the limit. So the queue always
 moves, and peers that stall cost themselves the connection, only where others need the memory.
 
+What lost connections held is free for the C library, but not for the system: it lies between what
+others hold, and what is taken next may come from elsewhere. So where they held much, large requests
+wait until the heap was given back.
+
 Other addresses wait behind an address that holds `ADDRESS_SHARE` of the limit only until some of
 its memory is free again. Used on the loop only, and not for small requests and replies.
 """
@@ -22,6 +26,7 @@ its memory is free again. Used on the loop only, and not for small requests and 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable
@@ -45,6 +50,7 @@ DEADLOCK_SHARE: Final = 16  # of a budget is made free at once where all wait fo
 STALLED_S: Final = 0.5  # without progress while others wait
 PATIENCE_S: Final = 5.0  # that others wait for peers that do move
 TICK_S: Final = 0.1
+LOST_BYTES_MAX: Final = 32 * MIB  # of lost connections, before the heap is given back
 
 
 class MemoryHolder:
@@ -127,6 +133,8 @@ class MemoryBudget:
         self._spent_since_s = 0.0  # since when there is more than the limit; 0: there is not
         self._timer: asyncio.TimerHandle | None = None
         self._grant_scheduled = False
+        self._lost_bytes = 0  # that lost connections held, and the heap may have still
+        self._is_releasing = False  # the heap, in a thread
 
     @property
     def free_bytes(self) -> int:
@@ -163,6 +171,12 @@ class MemoryBudget:
             if self._groups:
                 self._schedule_grants()
         elif self.size_bytes > self.limit_bytes:
+            self._start_timer()
+
+    def count_lost(self, size: int) -> None:
+        """Count what a connection held that is lost now."""
+        self._lost_bytes += size
+        if self._lost_bytes >= LOST_BYTES_MAX:
             self._start_timer()
 
     def admit(self, key: Hashable, size: int, address: str = "") -> bool:
@@ -235,6 +249,8 @@ class MemoryBudget:
                 del self._by_address[address]
 
     def _has_room(self, size: int, address: str) -> bool:
+        if self._lost_bytes >= LOST_BYTES_MAX and size > SMALL_BYTES:
+            return False
         if self.size_bytes <= 0:
             return True  # more than the limit is possible for one alone
         share = 1.0 if size <= SMALL_BYTES else FREE_SHARE
@@ -300,6 +316,8 @@ class MemoryBudget:
     def _tick(self) -> None:
         self._timer = None
         now_s = time.monotonic()
+        if self._lost_bytes >= LOST_BYTES_MAX:
+            self._release_heap()
         for key, grant in list(self._grants.items()):
             if now_s - grant.since_s > STALLED_S:  # it is not needed any more
                 self._drop_grant(key)
@@ -315,8 +333,25 @@ class MemoryBudget:
         else:
             for holder in self._holders:
                 holder.mark = None
-        if self._groups or self._grants or self.size_bytes > self.limit_bytes:
+        is_lost = self._lost_bytes >= LOST_BYTES_MAX
+        if self._groups or self._grants or self.size_bytes > self.limit_bytes or is_lost:
             self._start_timer()
+
+    def _release_heap(self) -> None:
+        """Give back what lost connections held, a tick after they were lost, in a thread."""
+        if self._is_releasing:
+            return
+        self._is_releasing = True
+        lost_bytes = self._lost_bytes
+
+        def released(work: asyncio.Future[None]) -> None:
+            self._is_releasing = False
+            self._lost_bytes -= lost_bytes
+            if not work.cancelled():
+                self._schedule_grants()
+
+        loop = asyncio.get_running_loop()
+        loop.run_in_executor(None, release_heap).add_done_callback(released)
 
     def _make_room(self, now_s: float) -> None:
         """Evict peers that do not move, as many as the queue needs; or those that move slowly."""
@@ -383,6 +418,13 @@ def resolve_once(waiter: asyncio.Future[None]) -> None:
     """Wake a coroutine that waits for room, unless it was cancelled."""
     if not waiter.done():
         waiter.set_result(None)
+
+
+def release_heap() -> None:
+    """Give free pages of the heap back to the system, where the C library can."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 class ClosedConnections:

@@ -105,6 +105,7 @@ class UnsentMemory(MemoryHolder):
 
     def release(self) -> None:
         """Count nothing from now on: the connection is closed."""
+        self.budget.count_lost(self.size_bytes)
         self._stream = None
         self._count()
 

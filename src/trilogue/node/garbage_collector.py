@@ -17,10 +17,9 @@ took 15 to 29 ms, every other second under load.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import gc
 
-from trilogue.gateway.memory_budget import ClosedConnections
+from trilogue.gateway.memory_budget import ClosedConnections, release_heap
 
 EVERY_S = 60.0
 WHOLE_EVERY = 30  # collections
@@ -53,10 +52,3 @@ async def collect_periodically(closed: ClosedConnections, every_s: float = EVERY
         collect(whole=count % WHOLE_EVERY == 0 or closed.alive >= CLOSED_MAX)
         if closed.count_new() >= CLOSED_MANY:
             await asyncio.to_thread(release_heap)
-
-
-def release_heap() -> None:
-    """Give free pages of the heap back to the system, where the C library can."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)

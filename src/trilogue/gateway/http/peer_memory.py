@@ -33,6 +33,7 @@ class PeerMemory(MemoryHolder):
             self.reason,
             extra={"listener": "http", "address": self.address, "size_bytes": self.size_bytes},
         )
+        self.budget.count_lost(self.size_bytes)
         self._transport.abort()
 
     def release(self) -> None:
