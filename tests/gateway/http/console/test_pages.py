@@ -92,7 +92,7 @@ def test_messages_of_a_kafka_producer_are_shown_as_text(console: ConsoleClient, 
     assert "<script>alert(1)</script>" in found[0][3]
     assert "<script>alert" not in page.html
     assert found[0][4] == "trace: abc"
-    assert "1 found among 300 messages, to the end" in page.text
+    assert "1 found among 300 messages, to the end. Produce a message" in page.text
 
 
 def test_messages_are_paged_in_both_directions(console: ConsoleClient, topic: str):
