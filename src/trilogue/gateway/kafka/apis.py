@@ -257,8 +257,16 @@ TABLE: tuple[ApiSpec, ...] = (
         CLUSTER,
         Operation.ALTER_SETTINGS,
     ),
-    ApiSpec(50, (0, 0), "security.scram:handle_describe_user_scram_credentials", CLUSTER, DESCRIBE),
-    ApiSpec(51, (0, 0), "security.scram:handle_alter_user_scram_credentials", CLUSTER, ALTER),
+    ApiSpec(
+        50,
+        (0, 0),
+        "security.scram_credentials:handle_describe_user_scram_credentials",
+        CLUSTER,
+        DESCRIBE,
+    ),
+    ApiSpec(
+        51, (0, 0), "security.scram_credentials:handle_alter_user_scram_credentials", CLUSTER, ALTER
+    ),
     ApiSpec(55, (0, 2), "cluster.quorum:handle_describe_quorum", CLUSTER, DESCRIBE),
     ApiSpec(57, (0, 2), "cluster.features:handle_update_features", CLUSTER, ALTER),
     ApiSpec(60, (0, 2), "metadata.describe_cluster:handle_describe_cluster", CLUSTER, DESCRIBE),

@@ -21,7 +21,7 @@ from trilogue.gateway.kafka.context import RequestContext
 from trilogue.gateway.kafka.errors import CLUSTER_DENIED, to_error_code
 from trilogue.gateway.steps import next_step
 from trilogue.wire.kafka.errors import ErrorCode
-from trilogue.wire.kafka.security.scram import (
+from trilogue.wire.kafka.security.scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,

@@ -10,7 +10,7 @@ from tests.gateway.kafka.rig import Rig
 from tests.gateway.loop import on_loop
 from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.broker.access.passwords import check_password
-from trilogue.wire.kafka.security.scram import (
+from trilogue.wire.kafka.security.scram_credentials import (
     AlterUserScramCredentialsRequest,
     DescribeUserScramCredentialsRequest,
     ScramCredentialDeletion,
