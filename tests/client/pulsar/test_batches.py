@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from tests.client.pulsar.scripted import (
     ScriptedPulsar,
     on_broker,
 )
+from trilogue.client.connection import FrameConnection
 from trilogue.client.pulsar import (
     Batching,
     Compression,
@@ -132,6 +134,28 @@ async def test_keys_times_and_delays_stand_in_the_metadata(
     assert (metadata.partition_key, metadata.key_is_b64) == ("/w==", True)
     assert (metadata.ordering_key, metadata.event_time) == (b"o", 5)
     assert metadata.deliver_at_time == 77
+
+
+@on_broker
+async def test_messages_without_batches_are_written_together(
+    broker: ScriptedPulsar, client: PulsarClient, monkeypatch: pytest.MonkeyPatch
+):
+    producer = await client.producer("t", batching=None)
+    writes: list[int] = []
+    send = FrameConnection.send
+
+    def note(connection: FrameConnection, buffers: Iterable[bytes]) -> None:
+        writes.append(len(list(buffers)))
+        send(connection, buffers)
+
+    monkeypatch.setattr(FrameConnection, "send", note)
+    futures = [await producer.submit(b"%d" % number) for number in range(20)]
+    ids = await asyncio.gather(*futures)
+    await client.partitions("t")
+
+    assert writes[0] == 2 * len(futures), "a head and a section of each"
+    assert [each.entry_id for each in ids] == list(range(20))
+    assert [bytes(one.payload) for one in opened(broker)] == [b"%d" % each for each in range(20)]
 
 
 @on_broker

@@ -88,6 +88,7 @@ class PulsarConnection:
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._second: dict[int, asyncio.Future[Any]] = {}
         self._connected: asyncio.Future[Any] | None = None
+        self._gathered: list[bytes | bytearray | memoryview] = []  # not written yet
         self._request_ids = itertools.count(1)
         self._has_received = True
         self._timer: asyncio.TimerHandle | None = None
@@ -208,14 +209,26 @@ class PulsarConnection:
             raise Unsupported(
                 f"{row.name} needs protocol {row.since}, the broker speaks {self.protocol_version}"
             )
+        self._send_gathered()  # in the order of the calls
         self._frames.send([frame_of(command)])
 
     def send_buffers(self, buffers: Buffers) -> None:
-        """Send whole frames that are ready."""
-        self._frames.send(buffers)
+        """Send whole frames that are ready, with those of the same iteration of the loop.
+
+        A write to the socket costs as much as the rest of a small message.
+        """
+        if not self._gathered:
+            asyncio.get_running_loop().call_soon(self._send_gathered)
+        self._gathered += buffers
+
+    def _send_gathered(self) -> None:
+        gathered, self._gathered = self._gathered, []
+        if gathered and self._frames.is_open:
+            self._frames.send(gathered)
 
     def close(self) -> None:
         """Close; pending requests fail with ConnectionLost."""
+        self._send_gathered()
         self._frames.close()
 
     async def wait_closed(self) -> None:

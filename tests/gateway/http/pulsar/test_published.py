@@ -67,6 +67,12 @@ def test_partitions_are_filled_in_turn_or_chosen(server, topic):
     assert chosen[0]["messageId"].endswith(":2:1")
 
 
+def test_a_topic_is_deleted_right_after_a_request(server, topic):
+    for _ in range(3):
+        assert publish(server, topic, "a").status_code == 200
+        assert httpx.delete(f"{server.http}/admin/v2/{topic}", timeout=60).status_code == 204
+
+
 def test_a_json_schema_is_added_and_checked(server, topic):
     assert publish(server, topic, '{"a": 1}', valueSchema=JSON_SCHEMA).status_code == 200
     namespace, _, name = topic.removeprefix("persistent/").rpartition("/")
@@ -120,3 +126,5 @@ def test_a_login_and_the_right_to_produce_are_needed(tmp_path):
         url = f"http://{world.doors['http']}{PATHS[0].format(**parts)}"
         assert httpx.post(url, json=body, auth=("mallory", PASSWORD)).status_code == 200
         assert topic.partitions[0].log.end_offset == 1
+        listener = world.node.gateways.listeners["pulsar"]
+        assert listener.connections == 1, "requests of one login share a connection"

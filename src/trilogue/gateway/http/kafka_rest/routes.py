@@ -23,7 +23,7 @@ from trilogue.client.errors import ClientError
 from trilogue.gateway.dependencies import ProtocolGateway
 from trilogue.gateway.http.escaped_paths import ignore_last_slash, keep_escaped_slashes
 from trilogue.gateway.http.kafka_rest import acls, clusters, configs, groups, records, topics
-from trilogue.gateway.http.kafka_rest.clients import RestClients
+from trilogue.gateway.http.kafka_rest.clients import CLIENT_ID, RestClient
 from trilogue.gateway.http.kafka_rest.consumers import Instances
 from trilogue.gateway.http.kafka_rest.rest_errors import RestError, error_of
 from trilogue.gateway.http.kafka_rest.rest_request import (
@@ -33,8 +33,9 @@ from trilogue.gateway.http.kafka_rest.rest_request import (
     RestStream,
 )
 from trilogue.gateway.http.kafka_rest.schema_lookup import SchemaLookup, SchemaStore
-from trilogue.gateway.http.node_clients import NodeClients
+from trilogue.gateway.http.node_clients import ClientIdentity, NodeClients
 from trilogue.gateway.http.request_limits import HEADERS, HttpError, check_origin, read_body
+from trilogue.gateway.http.shared_clients import SharedClients
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +64,10 @@ def build_kafka_rest_app(clients: NodeClients, gateway: ProtocolGateway) -> ASGI
         status = error.status_code if isinstance(error, HTTPException) else 404
         return _error(status, f"HTTP {status}: {request.url.path}")
 
-    shared, store = RestClients(clients), SchemaStore(gateway)
+    def make(identity: ClientIdentity) -> RestClient:
+        return RestClient(clients.make_kafka(identity, CLIENT_ID))
+
+    shared, store = SharedClients(clients, make), SchemaStore(gateway)
     routes = [
         Route(each.path, _endpoint(shared, store, each), methods=[each.method])
         for each in all_routes(clients)
@@ -75,15 +79,14 @@ def build_kafka_rest_app(clients: NodeClients, gateway: ProtocolGateway) -> ASGI
 
 
 def _endpoint(
-    clients: RestClients, store: SchemaStore, route: RestRoute
+    clients: SharedClients[RestClient], store: SchemaStore, route: RestRoute
 ) -> Callable[[Request], Awaitable[Response]]:
     async def answer(http: Request) -> Response:
         async with contextlib.AsyncExitStack() as stack:
             try:
                 check_origin(http, changes=http.method != "GET")
                 body = b"" if route.streams else await read_body(http)
-                identity = clients.node_clients.identify(http.scope)
-                client = await stack.enter_async_context(clients.use(identity))
+                client = await stack.enter_async_context(clients.use(http.scope))
                 lookup = SchemaLookup(store, http)
                 result = await route.handler(RestRequest(http, body, client, lookup))
             except HttpError as problem:

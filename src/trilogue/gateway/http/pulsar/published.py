@@ -3,7 +3,9 @@
     POST /topics/DOMAIN/TENANT/NAMESPACE/TOPIC                 to all partitions in turn
     POST /topics/DOMAIN/TENANT/NAMESPACE/TOPIC/partitions/N    to one of them
 
-Each request has a client of Pulsar's protocol (http/node_clients.py) with one producer.
+Each request has a producer of its own, which is closed before the response: none of it is in the
+way of whoever deletes the topic then. The connection is of a client of Pulsar's protocol that the
+requests of one login share (http/shared_clients.py).
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from trilogue.client.errors import ClientError, InvalidOption
+from trilogue.client.pulsar.client import PulsarClient
 from trilogue.client.pulsar.errors import RETRIABLE, PulsarError
 from trilogue.client.pulsar.message import MessageId
 from trilogue.client.pulsar.options import Routing, Schema, SchemaType
@@ -30,6 +33,7 @@ from trilogue.client.pulsar.producer.producer import Producer
 from trilogue.gateway.http.escaped_paths import SLASH, keep_escaped_slashes
 from trilogue.gateway.http.node_clients import NodeClients
 from trilogue.gateway.http.request_limits import HEADERS, HttpError, check_origin, read_body
+from trilogue.gateway.http.shared_clients import SharedClients
 from trilogue.gateway.http.websocket.session import status_of, topic_of
 
 log = logging.getLogger(__name__)
@@ -83,19 +87,22 @@ def build_published_app(clients: NodeClients) -> ASGIApp:
     async def wrong_method(request: Request, _error: Exception) -> Response:
         return _error_reply(405, f"{request.url.path}: not by this method")
 
+    shared = SharedClients(clients, clients.make_pulsar)
     app = Starlette(
-        routes=[Route(path, _endpoint(clients), methods=["POST"]) for path in PATHS],
+        routes=[Route(path, _endpoint(shared), methods=["POST"]) for path in PATHS],
         exception_handlers={404: nothing_here, 405: wrong_method},
     )
     return keep_escaped_slashes(app)
 
 
-def _endpoint(clients: NodeClients) -> Callable[[Request], Awaitable[Response]]:
+def _endpoint(clients: SharedClients[PulsarClient]) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
         try:
             check_origin(request, changes=True)
             body = await read_body(request)
-            return await _publish(clients, request, _parse(body))
+            found = _parse(body)
+            async with clients.use(request.scope) as client:
+                return await _publish(client, request, found)
         except HttpError as problem:
             return _error_reply(problem.status, str(problem))
         except InvalidOption as problem:
@@ -123,23 +130,22 @@ def _parse(body: bytes) -> PublishBody:
     return found
 
 
-async def _publish(clients: NodeClients, request: Request, body: PublishBody) -> Response:
+async def _publish(client: PulsarClient, request: Request, body: PublishBody) -> Response:
     schema = _find_schema(body.value_schema)
     payloads = [_encode(each.payload, schema) for each in body.messages]
     topic = _find_topic(request)
-    client = clients.make_pulsar(clients.identify(request.scope))
+    producer = await client.producer(
+        topic,
+        name=body.producer_name,
+        schema=schema,
+        routing=Routing.ROUND_ROBIN,
+        batching=None,
+    )
     try:
-        producer = await client.producer(
-            topic,
-            name=body.producer_name,
-            schema=schema,
-            routing=Routing.ROUND_ROBIN,
-            batching=None,
-        )
         results = await _send(producer, body.messages, payloads)
         version = int.from_bytes(producer.schema_version or b"", "big")
     finally:
-        await client.close()
+        await producer.close()
     reports = [_report(each) for each in results]
     content = msgspec.json.encode({"messagePublishResults": reports, "schemaVersion": version})
     return Response(content, 200, HEADERS, "application/json")
@@ -147,7 +153,7 @@ async def _publish(clients: NodeClients, request: Request, body: PublishBody) ->
 
 async def _send(
     producer: Producer, messages: list[MessageBody], payloads: list[bytes]
-) -> list[MessageId | BaseException]:
+) -> list[MessageId | ClientError]:
     waiting: list[asyncio.Future[MessageId]] = []
     for message, payload in zip(messages, payloads, strict=True):
         waiting.append(
@@ -161,7 +167,13 @@ async def _send(
                 deliver_after_ms=message.deliver_after_ms,
             )
         )
-    return await asyncio.gather(*waiting, return_exceptions=True)
+    results: list[MessageId | ClientError] = []
+    for receipt in waiting:
+        try:
+            results.append(await receipt)
+        except ClientError as problem:
+            results.append(problem)
+    return results
 
 
 def _find_topic(request: Request) -> str:
@@ -203,18 +215,18 @@ def _encode(payload: str, schema: Schema) -> bytes:
 
 
 def _event_time(given: int | str | None) -> int:
-    text = str(given or 0)
+    if not given:
+        return 0
+    text = str(given)
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
         raise HttpError(400, "eventTime is in ms since 1970")
     return int(text)
 
 
-def _report(result: MessageId | BaseException) -> dict[str, Any]:
+def _report(result: MessageId | ClientError) -> dict[str, Any]:
     if isinstance(result, MessageId):
         place = f"{result.ledger_id}:{result.entry_id}:{result.partition}"
         return {"messageId": place, "errorCode": 0}
-    if not isinstance(result, ClientError):
-        raise result
     retriable = not isinstance(result, PulsarError) or result.error in RETRIABLE
     code = FAILED_FOR_NOW if retriable else FAILED
     return {"messageId": None, "errorCode": code, "errorMsg": str(result)}
