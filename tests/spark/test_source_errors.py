@@ -56,18 +56,25 @@ def test_a_server_that_is_down_is_reported_soon_and_in_a_sentence(spark, tmp_pat
     assert 'File "' not in message
 
 
-def test_an_unknown_option_names_those_that_there_are(spark, server: Server, tmp_path):
-    message = message_of(lambda: read_batch(spark, server.kafka, tmp_path, strtingOffsets="latest"))
+def test_an_unknown_option_names_the_one_that_was_meant(spark, server: Server, tmp_path):
+    """Or all, where none is like it. Spark hands names on in lower case."""
 
-    assert "unknown option 'strtingoffsets'; known: " in message
-    assert "startingOffsets" in message
+    def refuse(**options: str) -> str:
+        return message_of(lambda: read_batch(spark, server.kafka, tmp_path, **options))
+
+    message = refuse(strtingOffsets="latest")
+    assert "unknown option 'strtingoffsets'; did you mean 'startingOffsets'?" in message
     assert "Traceback" not in message
+    message = refuse(colour="red")
+    assert "unknown option 'colour'; known: " in message
+    assert "startingOffsets" in message
 
 
 @pytest.mark.parametrize("read", [read_batch, read_stream])
 def test_a_missing_topic_is_named(spark, server: Server, tmp_path, read: Read):
     message = message_of(lambda: read(spark, server.kafka, tmp_path))
 
-    assert "missing" in message
-    assert "UNKNOWN_TOPIC_OR_PARTITION" in message
+    assert "topic missing: UNKNOWN_TOPIC_OR_PARTITION" in message
+    assert "trilogue topics create" in message
+    assert "admin." not in message
     assert "Traceback" not in message

@@ -46,6 +46,7 @@ class ServerRefused(ClientError):
     ) -> None:
         super().__init__(f"{about}: {name} ({code})" + (f": {advice}" if advice else ""))
         self.code = code
+        self.about = about
         self.retriable = retriable
 
 

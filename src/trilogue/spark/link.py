@@ -24,6 +24,7 @@ from trilogue.client.retry import retry
 from trilogue.spark.errors import OptionError
 from trilogue.spark.offsets import CountedOffsets, Ids, Offsets, Partition, select_assigned
 from trilogue.spark.read_options import ReadOptions
+from trilogue.wire.kafka.errors import ErrorCode
 
 if TYPE_CHECKING:
     from trilogue.client.kafka.admin import Admin
@@ -35,6 +36,10 @@ FIRST_CONTACT_S = 8.0
 """A server that was never reached is reported after this time: its address may be wrong."""
 REQUEST_S = 30.0
 """A server that was reached may be away for this time, for a restart."""
+MISSING_TOPIC = (
+    "there is no such topic: check its name, make it (trilogue topics create), or name topics that "
+    "may come later by subscribePattern"
+)
 
 
 class Link(CountedOffsets):
@@ -121,7 +126,12 @@ class Link(CountedOffsets):
         if options.pattern is not None:
             names = await self.cluster.topic_names()
             topics = [name for name in names if re.fullmatch(options.pattern, name)]
-        await self.cluster.refresh(topics, needed_leaders=())
+        try:
+            await self.cluster.refresh(topics, needed_leaders=())
+        except KafkaError as refused:
+            if refused.error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            raise KafkaError(refused.code, refused.about, advice=MISSING_TOPIC) from None
         there = sorted(
             (topic, number) for topic in topics for number in self.cluster.topics[topic].epochs
         )

@@ -6,6 +6,7 @@ format. An option that is unknown is refused; those of other connectors are in f
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 from collections.abc import Mapping
@@ -38,6 +39,8 @@ CONNECTION_OPTIONS = {
 }
 SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "outputmode"})
 """Options of Spark's writer itself, which it hands on to every sink."""
+NEAR = 0.75
+"""How similar an unknown name is to the one that was meant."""
 
 
 _CLIENT_KEYS = {
@@ -69,7 +72,9 @@ def check_names(
     given = drop_foreign_options(given, frozenset(names))
     unknown = sorted(name for name in given if name.lower() not in names.keys() | SPARKS_OWN)
     if unknown:
-        raise OptionError(f"unknown option {unknown[0]!r}; known: {', '.join(sorted(known))}")
+        near = difflib.get_close_matches(unknown[0].lower(), names, 1, NEAR)
+        hint = f"did you mean {names[near[0]]!r}?" if near else f"known: {', '.join(sorted(known))}"
+        raise OptionError(f"unknown option {unknown[0]!r}; {hint}")
     found: dict[str, str] = {}
     for name in given:
         if name.lower() in SPARKS_OWN:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import subprocess
 import time
 from collections import Counter
@@ -563,4 +564,13 @@ def test_a_table_is_named_once_on_the_command_line(server, tmp_path):
             "table", "write", "t", "--delta", str(tmp_path), "-o", "colour=red", code=2
         ).stderr
     )
-    assert shell.run("table", "compact", "--delta", str(tmp_path / "none")).stdout
+
+
+@each_format
+@pytest.mark.parametrize("command", ["compact", "vacuum"])
+def test_a_table_that_is_not_there_is_an_error(server, place, command):
+    """A path that is misspelt: "0 files replaced" would look like success."""
+    refused = Shell(server.kafka).run("table", command, *place.arguments, code=1).stderr
+
+    assert re.search(r"is no Delta table|there is no such table|has no files of a topic", refused)
+    assert "Traceback" not in refused

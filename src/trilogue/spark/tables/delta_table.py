@@ -71,9 +71,7 @@ class DeltaTopicTable:
         self, wanted: OffsetRange | None = None, columns: Sequence[str] | None = None
     ) -> pa.Table:
         """Return rows of the newest version: those of a range, or all."""
-        table = self._load()
-        if table is None:
-            raise TableError(f"{self._location} is no Delta table")
+        table = self._load_existing()
         with _explained_errors(self._location):
             dataset = table.to_pyarrow_dataset()
             chosen = None if columns is None else list(columns)
@@ -81,17 +79,13 @@ class DeltaTopicTable:
 
     def compact(self) -> int:
         """Rewrite small files; the old ones stay for readers until the table is vacuumed."""
-        table = self._load()
-        if table is None:
-            return 0
+        table = self._load_existing()
         with _explained_errors(self._location):
             return int(table.optimize.compact()["numFilesRemoved"])
 
     def vacuum(self, hours: int) -> int:
         """Remove files that left the table more than `hours` ago: older versions end with them."""
-        table = self._load()
-        if table is None:
-            return 0
+        table = self._load_existing()
         with _explained_errors(self._location):
             return len(
                 table.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=False)
@@ -100,6 +94,12 @@ class DeltaTopicTable:
     def close(self) -> None:
         """Forget the loaded table; there is no lock."""
         self._table = None
+
+    def _load_existing(self) -> DeltaTable:
+        table = self._load()
+        if table is None:
+            raise TableError(f"{self._location} is no Delta table")
+        return table
 
     def _load(self) -> DeltaTable | None:
         from deltalake import DeltaTable

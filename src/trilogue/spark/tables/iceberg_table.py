@@ -85,9 +85,7 @@ class IcebergTopicTable:
         from pyiceberg.expressions import AlwaysTrue, And, EqualTo, GreaterThanOrEqual, LessThan
 
         with _explained_errors(self._identifier):
-            table = self._load()
-            if table is None:
-                raise TableError("there is no such table")
+            table = self._load_existing()
             condition = (
                 AlwaysTrue()
                 if wanted is None
@@ -107,9 +105,7 @@ class IcebergTopicTable:
         """
         replaced = 0
         with _explained_errors(self._identifier):
-            table = self._table = self._load()
-            if table is None:
-                return 0
+            table = self._table = self._load_existing()
             tasks = {task.file.file_path: task for task in table.scan().plan_files()}
             sizes = {
                 path: task.file.file_size_in_bytes
@@ -144,15 +140,11 @@ class IcebergTopicTable:
         had are left as they are: they may belong to a writer that commits later.
         """
         with _explained_errors(self._identifier):
-            table = self._table = self._load()
-            if table is None:
-                return 0
+            table = self._table = self._load_existing()
             before = _find_files(table)
             oldest = datetime.now(UTC) - timedelta(hours=hours)
             table.maintenance.expire_snapshots().older_than(oldest).commit()
-            table = self._table = self._load()
-            if table is None:
-                return 0
+            table = self._table = self._load_existing()
             removed = before - _find_files(table)
             for path in sorted(removed):
                 table.io.delete(path)
@@ -164,6 +156,12 @@ class IcebergTopicTable:
         if self._catalog is not None:
             self._catalog.close()
             self._catalog = None
+
+    def _load_existing(self) -> Table:
+        table = self._load()
+        if table is None:
+            raise TableError("there is no such table")
+        return table
 
     def _load(self) -> Table | None:
         from pyiceberg.catalog import load_catalog

@@ -67,6 +67,7 @@ class ParquetTopicTable:
     def vacuum(self, hours: int) -> int:
         """Return 0: a compaction removes the files that it has replaced."""
         del hours
+        self._find_files()
         return 0
 
     def close(self) -> None:
@@ -110,9 +111,7 @@ class ParquetTopicTable:
         import pyarrow as pa
         import pyarrow.dataset as ds
 
-        files = list(self._list_files())
-        if not files:
-            raise TableError(f"{self._folder} has no files of a topic")
+        files = self._find_files()
         if wanted is not None:
             files = [each for each in files if each.overlaps(wanted)] or files[:1]
         paths = sorted(str(file.path) for file in files)
@@ -127,6 +126,7 @@ class ParquetTopicTable:
         The new file appears, then the old ones go: a reader that lists the folder in between has
         rows twice. What a writer that ended there left is removed when the folder is opened.
         """
+        self._find_files()
         replaced = 0
         for run in self._find_runs():
             by_name = {f"{file.start:020}": file for file in run}
@@ -135,6 +135,12 @@ class ParquetTopicTable:
                 self._join([by_name[name] for name in group])
                 replaced += len(group)
         return replaced
+
+    def _find_files(self) -> list[TopicFile]:
+        files = list(self._list_files())
+        if not files:
+            raise TableError(f"{self._folder} has no files of a topic")
+        return files
 
     def _find_runs(self) -> list[list[TopicFile]]:
         """Return the files of each partition, cut where large files or missing ones are."""
