@@ -1,12 +1,15 @@
 """How long the partitions of a node are away after its kill, and after its drain.
 
-    python -m benchmarks.failover [--rounds 3] [--lease 3s] [--spread-after 0s]
+    python -m benchmarks.failover [--rounds 3] [--lease 3s] [--spread-after 0s] [--unflushed 64]
 
 Three nodes with `ack=shared` over a PostgreSQL server of its own, and objects in a folder. A
 producer of librdkafka sends to each partition, one message at a time; a pause is the longest time
-between two acknowledgements of a partition. Prints one JSON object: seconds, sorted, of all
-partitions (a third of them were with the node that was killed or drained; each round is one
-cluster), and the log events of the last round.
+between two acknowledgements of a partition. With `--unflushed` the last node has so many MiB that
+are acknowledged and in no segment when it ends.
+
+Prints one JSON object: seconds, sorted, of all partitions (a third of them were with the node that
+was killed or drained; each round is one cluster); the median and the highest of those that were;
+the MiB of windows that this node had in PostgreSQL; and the log events of the last round.
 """
 
 from __future__ import annotations
@@ -14,13 +17,17 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import random
+import statistics
 import tempfile
 import threading
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 from tests.node.cluster.shared_cluster import SharedCluster
 from tests.node.supervisor.test_nodes import QUIET, create
 from tests.postgres import PostgresServer, require_postgres
@@ -32,6 +39,8 @@ PARTITIONS = 6
 TOPIC = "failover"
 BEFORE_S = 10.0  # also for the process of a recovery to be ready
 LIMIT_S = 120.0
+MIB = 1 << 20
+FILL_SIZE = 64 << 10
 PHASES = ("slots.", "node.again", "lease.", "storage.opened")
 
 
@@ -107,9 +116,62 @@ def wait_until_served(senders: list[PartitionSender], moment_s: float) -> None:
     )
 
 
-def play(
-    cluster: SharedCluster, nodes: list[Server], what: str
-) -> tuple[list[float], str, list[str]]:
+def unflushed_settings(mib: int) -> dict[str, object]:
+    """Return what keeps a journal file open until it has twice as many MiB."""
+    if not mib:
+        return {}
+    return {
+        "journal__file_size": f"{2 * mib}MiB",
+        "journal__file_entries": 10_000_000,
+        "journal__file_age": "1h",
+        "tail__limit": f"{4 * mib}MiB",
+        "tail__entries": 10_000_000,
+    }
+
+
+def partitions_of(servers: str, node_id: int) -> list[int]:
+    """Return the partitions that a node serves."""
+    topic = AdminClient({"bootstrap.servers": servers, **QUIET}).list_topics(TOPIC).topics[TOPIC]
+    return [number for number, each in topic.partitions.items() if each.leader == node_id]
+
+
+def fill(servers: str, partitions: list[int], mib: int) -> None:
+    """Send so many MiB to some partitions; return when all are acknowledged."""
+    producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, **QUIET})
+    for number in range(mib * MIB // FILL_SIZE):
+        place = partitions[number % len(partitions)]
+        producer.produce(TOPIC, random.randbytes(FILL_SIZE), partition=place)
+        if number % 64 == 0:
+            producer.flush(LIMIT_S)
+    if producer.flush(LIMIT_S):
+        raise RuntimeError("not all messages were acknowledged")
+
+
+def stored_mib(cluster: SharedCluster, node_id: int) -> float:
+    """Return how many MiB of windows of a node PostgreSQL has."""
+    names = cluster.postgres.run(
+        "SELECT tablename FROM pg_tables WHERE schemaname = 'trilogue' "
+        f"AND tablename LIKE 'windows\\_{node_id}\\_%'",
+        cluster.url,
+    )
+    sizes = [
+        cluster.postgres.run(f"SELECT sum(length(data)) FROM trilogue.{name}", cluster.url)
+        for (name,) in names
+    ]
+    return round(sum(int(found[0][0] or 0) for found in sizes) / MIB, 1)
+
+
+class Round(NamedTuple):
+    """What one cluster showed; `own_s` are the pauses of the partitions of the node that ended."""
+
+    pauses_s: list[float]
+    own_s: list[float]
+    unflushed_mib: float
+    began: str
+    ends: list[str]
+
+
+def play(cluster: SharedCluster, nodes: list[Server], what: str, unflushed: int) -> Round:
     """Kill or drain the last node; return the pauses of all partitions, when, and when they end."""
     create(nodes[0], TOPIC, PARTITIONS)
     servers = ",".join(node.kafka for node in nodes)
@@ -118,6 +180,10 @@ def play(
         each.start()
     wait_until_served(senders, 0.0)
     time.sleep(BEFORE_S)
+    own = partitions_of(servers, SIZE)
+    if unflushed:
+        fill(servers, own, unflushed)
+    mib = stored_mib(cluster, SIZE)
     began_s, began = time.monotonic(), datetime.now(UTC)
     if what == "kill":
         nodes[-1].kill9()
@@ -134,7 +200,8 @@ def play(
         (round(each.pause_s(began_s), 2), each.resumed_s(began_s)) for each in senders
     )
     ends = [clock(began + timedelta(seconds=end_s - began_s)) for _, end_s in pauses_s]
-    return [pause_s for pause_s, _ in pauses_s], clock(began), ends
+    own_s = [round(senders[each].pause_s(began_s), 2) for each in own]
+    return Round([pause_s for pause_s, _ in pauses_s], own_s, mib, clock(began), ends)
 
 
 def clock(moment: datetime) -> str:
@@ -154,9 +221,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--lease", default="3s")
     parser.add_argument("--spread-after", default="0s")
+    parser.add_argument("--unflushed", type=int, default=0, metavar="MIB")
     parser.add_argument("--of", choices=("kill", "drain"), action="append")
     given = parser.parse_args()
-    found: dict[str, list[list[float]]] = {}
+    found: dict[str, list[Round]] = {}
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         home.chmod(0o755)
@@ -173,6 +241,7 @@ def main() -> None:
                     settings = {
                         "cluster__lease": given.lease,
                         "cluster__spread_after": given.spread_after,
+                        **unflushed_settings(given.unflushed),
                     }
                     try:
                         nodes = [
@@ -181,10 +250,10 @@ def main() -> None:
                         ]
                         for node in nodes:
                             node.wait_ready(LIMIT_S)
-                        pauses_s, began, ends = play(cluster, nodes, what)
-                        found.setdefault(what, []).append(pauses_s)
-                        events = [f"{began} {what}", *phases(nodes)]
-                        events.append(f"{' '.join(ends)} pauses end")
+                        played = play(cluster, nodes, what, given.unflushed)
+                        found.setdefault(what, []).append(played)
+                        events = [f"{played.began} {what}", *phases(nodes)]
+                        events.append(f"{' '.join(played.ends)} pauses end")
                     except BaseException:
                         print(*(node.output for node in nodes), sep="\n")
                         raise
@@ -192,7 +261,22 @@ def main() -> None:
                         cluster.kill_all()
         finally:
             postgres.stop()
-    print(json.dumps({"pauses_s": found, "events": events}, indent=1))
+    print(json.dumps({**summarize(found), "events": events}, indent=1))
+
+
+def summarize(found: dict[str, list[Round]]) -> dict[str, object]:
+    """Return the pauses of each kind, and those of the partitions that had to move."""
+    own_s = {what: [s for each in rounds for s in each.own_s] for what, rounds in found.items()}
+    return {
+        "pauses_s": {what: [each.pauses_s for each in rounds] for what, rounds in found.items()},
+        "moved": {
+            what: {"partitions": len(all_s), "p50_s": statistics.median(all_s), "max_s": max(all_s)}
+            for what, all_s in own_s.items()
+        },
+        "unflushed_mib": {
+            what: [each.unflushed_mib for each in rounds] for what, rounds in found.items()
+        },
+    }
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 
@@ -217,3 +218,23 @@ def test_javas_tool_finds_transactions_and_producers_of_all_nodes(server: Server
         place = ("--topic=out", f"--partition={partition}")
         found = java.run(TRANSACTIONS, at, "describe-producers", *place).splitlines()[1:]
         assert len(found) == len(IDS)
+
+
+def test_each_node_lists_the_transactions_and_coordinators_of_all_over_http(server: Server):
+    producers = [transactional(server, name) for name in IDS]
+    for producer in producers:
+        begin(producer, b"x")
+    brokers = httpx.get(f"{server.http}/admin/v2/brokers/standalone").json()
+    assert len(brokers) == 2
+    for broker in brokers:
+        root = f"http://{broker}/admin/v3/transactions"
+        slow = httpx.get(f"{root}/slowTransactions/0", timeout=WAIT_S).json()
+        assert sorted(each["owner"] for each in slow.values()) == IDS
+        stats = httpx.get(f"{root}/coordinatorStats", timeout=WAIT_S).json()
+        assert list(stats) == [str(number) for number in range(16)]
+        assert sum(each["ongoingTxnSize"] for each in stats.values()) == len(IDS)
+        assert len(httpx.get(f"{root}/slowTransactions/0?own=true").json()) == 2
+    for producer in producers:
+        producer.commit_transaction(WAIT_S)
+    server_http = f"{server.http}/admin/v3/transactions/slowTransactions/0"
+    assert httpx.get(server_http, timeout=WAIT_S).json() == {}

@@ -3,12 +3,14 @@
 Each slot has a coordinator of its number; with one node there is one, 0. Their transactions are
 those of Pulsar's clients and of Kafka's producers, each by its TxnID
 (broker/transactions/pulsar_transactions.py). A request about one goes on to the node that has its
-coordinator; lists are of the coordinators of the node that is asked. Positions are of the
+coordinator; lists are put together of all nodes, unless they say `own=true`. Positions are of the
 log: `ledger:entry`, the partition's id and an offset. What a real broker keeps in logs of its own
 (internal statistics, snapshots, low watermarks) does not exist here.
 """
 
 from __future__ import annotations
+
+import msgspec
 
 from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.broker.cursors.cursor_facts import NOTHING_BELOW
@@ -21,7 +23,8 @@ from trilogue.broker.transactions.pulsar_transactions import TxnId
 from trilogue.broker.transactions.records import DeferredAck, TransactionState
 from trilogue.broker.transactions.transaction import Transaction
 from trilogue.gateway.http.administration import await_promise
-from trilogue.gateway.http.pulsar.admin_request import AdminRequest, AdminRoute
+from trilogue.gateway.http.pulsar.admin_request import AdminRequest, AdminRoute, Reply
+from trilogue.gateway.http.pulsar.forwarding import ForwardedRequest, forward, worst_reply
 from trilogue.gateway.http.request_limits import HttpError
 
 READY = {"state": "Ready", "lowWaterMarks": None, "recoverStartTime": 0, "recoverEndTime": 0}
@@ -35,6 +38,7 @@ STATUS = {
 }
 ONGOING = TransactionState.ONGOING
 SLOW_MAX = 1_000
+OK = 200
 
 
 def list_coordinators(request: AdminRequest) -> object:
@@ -45,17 +49,44 @@ def list_coordinators(request: AdminRequest) -> object:
     return [{"id": number, "brokerServiceUrl": url} for number, url in enumerate(urls)]
 
 
-def get_coordinator_stats(request: AdminRequest) -> object:
-    """Return the state of a coordinator, or of all of this node's by number."""
+async def get_coordinator_stats(request: AdminRequest) -> object:
+    """Return the state of a coordinator, or of all by number."""
     ownership = request.broker.cluster.ownership
     wanted = _find_coordinator(request)
     if wanted is not None:
         return _describe_coordinator(request, wanted)
-    return {
-        str(number): _describe_coordinator(request, number)
-        for number in range(ownership.slot_count)
-        if ownership.slot_owner(number) == ownership.node_id
-    }
+    found = await _add_other_nodes(
+        request,
+        {
+            str(number): _describe_coordinator(request, number)
+            for number in range(ownership.slot_count)
+            if ownership.slot_owner(number) == ownership.node_id
+        },
+    )
+    if isinstance(found, Reply):
+        return found
+    return {number: found[number] for number in sorted(found, key=int)}
+
+
+async def _add_other_nodes(
+    request: AdminRequest, own: dict[str, object]
+) -> dict[str, object] | Reply:
+    """Return what the other nodes have, too, or the reply of one that failed."""
+    ownership = request.broker.cluster.ownership
+    others = set(ownership.slot_owners().values()) - {ownership.node_id}
+    if not others or request.flag("own"):
+        return own
+    url = request.http.url.include_query_params(own="true")
+    replies = await forward(
+        request, [ForwardedRequest(each, "GET", f"{url.path}?{url.query}") for each in others]
+    )
+    failed = [each for each in replies if each.status != OK]
+    if failed:
+        return worst_reply(failed)
+    found = dict(own)
+    for each in replies:
+        found |= msgspec.json.decode(each.body, type=dict[str, object])
+    return found
 
 
 def _describe_coordinator(request: AdminRequest, number: int) -> object:
@@ -81,8 +112,8 @@ def get_transaction(request: AdminRequest) -> object:
     return _describe(request, [found])[0]
 
 
-def list_slow_transactions(request: AdminRequest) -> object:
-    """Return transactions, up to 1,000, that are open for longer than so many milliseconds."""
+async def list_slow_transactions(request: AdminRequest) -> object:
+    """Return transactions, up to 1,000 of each node, that are open for so many milliseconds."""
     wanted, ownership = _find_coordinator(request), request.broker.cluster.ownership
     since_ms = request.gateway.now_ms() - request.number("timeout")
     found = [
@@ -92,7 +123,9 @@ def list_slow_transactions(request: AdminRequest) -> object:
         and each.row.started_ms <= since_ms
         and wanted in {None, ownership.slot_of(each.row.transactional_id)}
     ]
-    return {each["txnId"]: each for each in _describe(request, found[:SLOW_MAX])}
+    described = _describe(request, found[:SLOW_MAX])
+    own: dict[str, object] = {str(each["txnId"]): each for each in described}
+    return own if wanted is not None else await _add_other_nodes(request, own)
 
 
 async def abort_transaction(request: AdminRequest) -> None:
