@@ -13,6 +13,7 @@ from tests.spark.rooms import make_topic, numbered, produce
 from tests.spark.test_sink_exactly_once import committed
 from tests.tools import require
 from trilogue.spark.local_session import find_java
+from trilogue.spark.pipelines.loading import shorten_message
 from trilogue.spark.pipelines.streaming import ATTEMPTS, NOT_STARTED, run_to_end
 
 pytestmark = pytest.mark.timeout(1_500)
@@ -152,3 +153,26 @@ def test_a_query_starts_again_only_where_its_planner_came_too_late():
     with pytest.raises(StreamingQueryException, match="connect back"):
         run_to_end(lambda: queries.pop(0))
     assert len(queries) == 1
+
+
+REASON = "ServerUnreachable: no server answered at 127.0.0.1:1 (Connection refused): check that"
+FAILED = (
+    "[STREAM_FAILED] Query [id = 0dfb43db, runId = 85ce0a94] terminated with exception: "
+    f"[PYTHON_ERROR] Failed: {REASON}\n SQLSTATE: 38000 SQLSTATE: XXKST\n"
+    "=== Streaming Query ===\nIdentifier: {}[id = 0dfb43db, runId = 85ce0a94]\n"
+    "Current Committed Offsets: {{}}\n\nThread State: RUNNABLE"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "short"),
+    [
+        (FAILED.format("c.d.trips "), f"flow c.d.trips: [PYTHON_ERROR] Failed: {REASON}"),
+        (FAILED.format(""), f"[PYTHON_ERROR] Failed: {REASON}"),
+        ("Flow 'x' has FAILED.\nError: " + FAILED.format("c.x "),
+         f"Flow 'x' has FAILED.\nError: flow c.x: [PYTHON_ERROR] Failed: {REASON}"),
+        ("Flow x is RUNNING.", "Flow x is RUNNING."),
+    ],
+)  # fmt: skip
+def test_the_error_of_a_flow_is_its_reason_without_the_state_of_its_query(text, short):
+    assert shorten_message(text) == short

@@ -63,7 +63,9 @@ def run_declarative(
                 register_files(definition, SparkConnectGraphElementRegistry(spark, graph), spark)
             request = _build_start(graph, definition, refresh or Refresh(), is_dry=is_dry)
             for event in _events(spark, request):
-                report(event.timestamp.ToDatetime().replace(tzinfo=UTC), event.message)
+                report(
+                    event.timestamp.ToDatetime().replace(tzinfo=UTC), shorten_message(event.message)
+                )
         except PySparkException as error:
             raise PipelineError(shorten_message(str(error))) from error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,8 @@ from trilogue.spark.pipelines.definition import PipelineDefinition, PipelineErro
 if TYPE_CHECKING:
     from pyspark.pipelines.graph_element_registry import GraphElementRegistry
     from pyspark.sql import SparkSession
+
+_FAILED_STREAM = re.compile(r"\[STREAM_FAILED\] Query \[id = [^\]]*\] terminated with exception: ")
 
 
 def register_files(
@@ -64,9 +67,16 @@ def describe_failure(file: Path, error: BaseException) -> str:
 
 
 def shorten_message(text: str) -> str:
-    """Return an error of Spark without the stack of its Java or the traceback of its Python."""
+    """Return an error of Spark without the stack of its Java or the traceback of its Python.
+
+    What it tells of the state of a query is left out, too; the flow that the query has is named.
+    """
     for mark in ("\n\nJVM stacktrace:", "\nJVM stacktrace:", "\n\tat "):
         text = text.partition(mark)[0]
+    text, _, state = text.partition("\n=== Streaming Query ===")
+    flow = re.match(r"\nIdentifier: ([^\s\[]+)", state)
+    text = re.sub(r"\s*SQLSTATE: \w{5}", "", text)
+    text = _FAILED_STREAM.sub(f"flow {flow[1]}: " if flow else "", text)
     before, is_traced, traced = text.partition("Traceback (most recent call last):")
     if is_traced:
         last = [line for line in traced.splitlines() if line.strip() and line[0] not in " \t"]
