@@ -31,7 +31,7 @@ from trilogue.spark.tables.parquet_table import ParquetTopicTable
 from trilogue.spark.tables.table_writer import CommitLimits, TableWriter
 from trilogue.spark.tables.topic_table import OffsetRange, TableChanged, TableError, TopicTable
 
-LONG = [pytest.mark.long, pytest.mark.timeout(600)]
+LONG = [pytest.mark.long, pytest.mark.timeout(3_000)]
 FORMATS = ("delta", "iceberg", "parquet")
 WITH_COMMITS = FORMATS[:2]
 KILLS = [("delta", 2), ("iceberg", 2), *(pytest.param(each, 20, marks=LONG) for each in FORMATS)]
@@ -460,10 +460,12 @@ def test_writers_that_are_killed_lose_and_repeat_nothing(server, place, kills, r
         produced += 200
         rows = place.count_rows()
         writer = subprocess.Popen(command, env=clean_environment({}), stdout=subprocess.DEVNULL)
-        wait_until(lambda: place.count_rows() > rows, "no commit", timeout_s=60)  # noqa: B023
-        time.sleep(dice.uniform(0, 0.3))  # by design: at any moment of a commit
-        writer.kill()
-        writer.wait()
+        try:
+            wait_until(lambda: place.count_rows() > rows, "no commit", timeout_s=240)  # noqa: B023
+            time.sleep(dice.uniform(0, 0.3))  # by design: at any moment of a commit
+        finally:
+            writer.kill()
+            writer.wait()
 
     body = Shell(server.kafka).run("table", "write", topic, *place.arguments, "--json")
     state = Shell(server.kafka).run("table", "status", topic, *place.arguments, "--json")
