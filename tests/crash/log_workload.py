@@ -23,11 +23,11 @@ from trilogue.broker.topics.topic import Topic
 from trilogue.entry.entry import Codec, Record
 from trilogue.entry.kafka.record_batch import build_batch, check_crc, iter_records
 from trilogue.entry.walk import walk_headers
+from trilogue.log.clock import wall_clock_ms
 from trilogue.log.partition_log import SegmentSlice
 from trilogue.log.segments.manifest import MANIFEST_NAME
 from trilogue.log.segments.sealed import SealedLog
 from trilogue.node.node import Node
-from trilogue.node.storage import wall_clock_ms
 
 COMPACT = "newest"
 TOPICS: dict[str, tuple[int, dict[str, str]]] = {

@@ -30,6 +30,7 @@ from trilogue.broker.topics.partition import Partition
 from trilogue.entry.checksum import crc32c
 from trilogue.entry.entry import Record
 from trilogue.entry.kafka.record_batch import build_batch
+from trilogue.log.clock import wall_clock_ms
 from trilogue.log.errors import NewerFormat
 from trilogue.log.files import OsFileSystem
 from trilogue.log.journal.frame import BLOCK, decode_file_header, iter_frames
@@ -38,7 +39,6 @@ from trilogue.log.segments.segment import HEADER, HEADER_CHECKED, TRAILER, TRAIL
 from trilogue.log.segments.segment_reader import SegmentReader
 from trilogue.node.errors import StartError
 from trilogue.node.node import Node
-from trilogue.node.storage import wall_clock_ms
 
 NEWER = 99
 

@@ -13,13 +13,14 @@ from trilogue.broker.errors import TopicExists
 from trilogue.broker.names import parse_kafka
 from trilogue.entry.entry import Record
 from trilogue.entry.kafka.record_batch import build_batch
+from trilogue.log.clock import wall_clock_ms
 from trilogue.log.files import OsFileSystem
 from trilogue.log.partition_log import TailSlice
 from trilogue.log.segments.manifest import read_manifest, seal_manifest
 from trilogue.node.node import Node
 from trilogue.node.settings.sources import load_settings
 from trilogue.node.settings.table import LISTENERS
-from trilogue.node.storage import new_topic_id, wall_clock_ms
+from trilogue.node.storage import new_topic_id
 
 DEADLINE_S = 60
 

@@ -22,6 +22,7 @@ COMPILED_MODULES: Final = (
     "trilogue.gateway.telemetry.request_latency",
     "trilogue.gateway.transport_writer",
     "trilogue.gateway.tubemq.send_fast_path",
+    "trilogue.log.clock",
     "trilogue.log.journal.append_buffer",
     "trilogue.log.journal.commit",
     "trilogue.log.journal.commit_cycle",

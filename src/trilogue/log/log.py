@@ -115,7 +115,6 @@ class Log:
         )
         journal.on_sealed = self._file_sealed
         journal.on_failed = self._journal_failed
-        journal.on_durable = self._released
 
     @classmethod
     def open(
@@ -443,6 +442,7 @@ class Log:
     def on_relief(self, callback: Callable[[], None]) -> None:
         """Call `callback` once, on the loop, as soon as there is no pressure."""
         self._relief.append(callback)
+        self.journal.cycle.on_durable = self._released
         self._released()
 
     def _released(self) -> None:
@@ -464,6 +464,7 @@ class Log:
         if self.under_pressure:
             return
         waiting, self._relief = self._relief, []
+        self.journal.cycle.on_durable = None  # before a callback waits again
         for callback in waiting:
             try:
                 callback()

@@ -24,6 +24,7 @@ from trilogue.gateway.dependencies import GatewayDependencies, ProtocolGateway
 from trilogue.gateway.memory_budget import ConnectionMemory, MemoryBudget
 from trilogue.gateway.pulsar.advertised_listeners import registered_rows
 from trilogue.gateway.segments.cold_reads import ColdReads
+from trilogue.log.clock import wall_clock_ms
 from trilogue.meta.operations import SetListeners
 from trilogue.node.access import (
     AccessControl,
@@ -63,7 +64,7 @@ from trilogue.node.settings.table import (
     KAFKA_LISTENERS,
     Settings,
 )
-from trilogue.node.storage import ALONE, NodePlace, Storage, open_storage, wall_clock_ms
+from trilogue.node.storage import ALONE, NodePlace, Storage, open_storage
 from trilogue.node.stored_permissions import move_permissions
 from trilogue.node.tubemq_access import make_authentication
 from trilogue.node.versions import open_versions

@@ -32,6 +32,7 @@ from trilogue.broker.access.authorizer import Principal
 from trilogue.broker.access.users import Users
 from trilogue.broker.metadata_change import MetadataChange
 from trilogue.gateway.access_administration import AccessAdministration, ActRecorder
+from trilogue.log.clock import wall_clock_ms
 from trilogue.log.directory import DataDirectory
 from trilogue.log.errors import AlreadyLocked, LogError, StorageFailed
 from trilogue.log.files import OsFileSystem
@@ -42,7 +43,6 @@ from trilogue.node.access import make_administration, make_file_emit
 from trilogue.node.cluster.folder import read_folder
 from trilogue.node.errors import StartError
 from trilogue.node.settings.table import Settings
-from trilogue.node.storage import wall_clock_ms
 
 AUDIT_LOG: Final = "audit.log"  # in the data directory, where the settings name no other
 OS_USER: Final = "OS"  # the kind of the principal: no user of the cluster

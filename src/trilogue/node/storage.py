@@ -35,6 +35,7 @@ from trilogue.broker.topics.cluster import ClusterLimits
 from trilogue.broker.topics.ownership import Ownership
 from trilogue.gateway.kafka.groups.member_metadata import CLASSIC_ASSIGNMENTS, read_subscription
 from trilogue.gateway.telemetry.request_latency import LatencyHistogram
+from trilogue.log.clock import wall_clock_ms
 from trilogue.log.directory import FIRST_NODE, DataDirectory
 from trilogue.log.errors import AlreadyLocked, LogError
 from trilogue.log.files import OsFileSystem, ScratchFileSystem
@@ -68,11 +69,6 @@ COMMIT_BOUNDS_S = (
 )  # fmt: skip
 
 OnFailed = Callable[[Exception], None]
-
-
-def wall_clock_ms() -> int:
-    """Return milliseconds since 1970."""
-    return time.time_ns() // 1_000_000
 
 
 class NodePlace(msgspec.Struct, frozen=True):

@@ -24,9 +24,9 @@ from trilogue.broker.topics.partition import Partition
 from trilogue.entry.kafka.record_batch import check_crc
 from trilogue.entry.pulsar.pulsar_batch import read_stamp
 from trilogue.entry.walk import walk_headers
+from trilogue.log.clock import wall_clock_ms
 from trilogue.log.partition_log import SegmentSlice
 from trilogue.node.node import Node
-from trilogue.node.storage import wall_clock_ms
 
 TOPIC = "letters"
 SETTINGS = {

@@ -23,9 +23,9 @@ from trilogue.entry.kafka.record_batch import check_crc
 from trilogue.entry.tubemq.tubemq_blob import read_stored
 from trilogue.entry.tubemq.tubemq_entry import build_entry
 from trilogue.entry.walk import walk_headers
+from trilogue.log.clock import wall_clock_ms
 from trilogue.log.partition_log import SegmentSlice
 from trilogue.node.node import Node
-from trilogue.node.storage import wall_clock_ms
 
 TOPIC = "tubes"
 SIZES = (10, 100, 2_000, 9_000)

@@ -76,6 +76,45 @@ def test_deferred_entries_are_committed_with_others(rig: Rig) -> None:
     assert rig.log.journal.counts.commits == 1
 
 
+def test_deferred_entries_start_one_interval(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = rig.log.journal
+    started: list[int] = []
+    start = engine.start_interval
+
+    def note() -> None:
+        started.append(engine.counts.commits)
+        start()
+
+    monkeypatch.setattr(engine, "start_interval", note)
+    for _ in range(2):
+        for _ in range(5):
+            rig.append(DEFERRED)
+        rig.loop.pass_time(engine.limits.interval_s)
+        rig.loop.run()
+
+    assert started == [0, 1]
+    assert (engine.counts.commits, engine.counts.entries) == (2, 10)
+
+
+def test_a_commit_calls_the_log_only_where_something_waits_for_room(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[int] = []
+    release = rig.log._released
+    relieved: list[bool] = []
+    monkeypatch.setattr(rig.log, "_released", lambda: called.append(1) or release())
+    rig.append(1)
+    rig.loop.run()
+    assert called == []
+
+    rig.log.on_relief(lambda: relieved.append(True))
+    rig.loop.run()
+    rig.append(1)
+    rig.loop.run()
+
+    assert (len(called), relieved) == (1, [True])
+
+
 def test_the_end_writes_what_was_appended_and_a_clean_frame(rig: Rig) -> None:
     rig.append(1)
     rig.loop.turn()  # the write has ended, and was not reported

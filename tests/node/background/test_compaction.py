@@ -14,6 +14,7 @@ from trilogue.broker.names import parse_kafka
 from trilogue.entry.entry import Record
 from trilogue.entry.kafka.record_batch import build_batch, iter_records
 from trilogue.entry.walk import read_header, walk_headers
+from trilogue.log.clock import wall_clock_ms
 from trilogue.log.errors import CorruptLog
 from trilogue.log.files import OsFileSystem
 from trilogue.log.jobs.compaction_job import CompactResult
@@ -21,7 +22,6 @@ from trilogue.log.partition_log import SegmentSlice
 from trilogue.meta.operations import PartitionState
 from trilogue.node.background.compaction import CompactionPlanner
 from trilogue.node.background.maintenance import Maintenance
-from trilogue.node.storage import wall_clock_ms
 
 QUIET = ("compaction.check-every=1h", "retention.check-every=1h")
 

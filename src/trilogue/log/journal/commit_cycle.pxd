@@ -19,6 +19,8 @@ cdef class CommitCycle:
     cdef public bint is_closing
     cdef public bint is_seal_wanted
     cdef public bint is_dirty
+    cdef public bint is_timed
+    cdef public object on_durable
     cdef public int64_t last_sequence
     cdef public int64_t durable_through
     cdef public int64_t commits

@@ -35,7 +35,6 @@ class CommitOwner(Protocol):
     """The journal, for its commit cycle."""
 
     queued: int
-    on_durable: Callable[[], None]
 
     def next_queued(self) -> Window:
         """Take the oldest of the full windows that wait."""
@@ -84,6 +83,8 @@ class CommitCycle:
         self.is_closing = False
         self.is_seal_wanted = False  # the file is to end with the frame that is being written
         self.is_dirty = False  # whether this process has written a frame
+        self.is_timed = False  # whether deferred entries wait for the interval
+        self.on_durable: Callable[[], None] | None = None  # called after each commit's effects
         self.last_sequence = last_sequence
         self.durable_through = last_sequence
         self.commits = 0
@@ -112,7 +113,9 @@ class CommitCycle:
     def schedule_commit(self, deferred: bool) -> None:
         """Commit the window that fills: when the disk is idle, or within the interval."""
         if deferred:
-            self._owner.start_interval()
+            if not self.is_timed:
+                self.is_timed = True
+                self._owner.start_interval()
             return
         self._buffer.is_scheduled = True
         if self.busy is None:
@@ -220,7 +223,8 @@ class CommitCycle:
         self._apply(window)
         if is_due:
             self._owner.seal_file(file)
-        self._owner.on_durable()
+        if self.on_durable is not None:
+            self.on_durable()
 
     def _apply(self, window: Window) -> None:
         """Run everything that waited for this window, then reuse it."""

@@ -71,7 +71,6 @@ class Journal:
         self.spares_late = 0
         self.on_sealed: Callable[[SealedFile], None] = _ignore
         self.on_failed: Callable[[StorageFailed], None] = _ignore
-        self.on_durable: Callable[[], None] = _nothing  # called after each commit's effects
         self._files = files
         self._committer = committer
         self._scheduler = scheduler
@@ -96,7 +95,6 @@ class Journal:
         self.schedule_commit = self.cycle.schedule_commit
         self._queue: deque[Window] = deque()
         self.queued = 0  # full windows that wait for the disk: more is appended than is written
-        self._timed = False  # whether deferred entries wait for the interval
         self._failure: StorageFailed | None = None
         self._disk_full: DiskFull | None = None
         self._checked_at = monotonic()
@@ -214,13 +212,11 @@ class Journal:
 
     def start_interval(self) -> None:
         """Commit the window that fills, which has deferred entries, within the interval."""
-        if not self._timed:
-            self._timed = True
-            self._scheduler.call_later(self.limits.interval_s, self._time_over)
+        self._scheduler.call_later(self.limits.interval_s, self._time_over)
 
     def _time_over(self) -> None:
         """End the interval of deferred entries, which an earlier commit may have included."""
-        self._timed = False
+        self.cycle.is_timed = False
         if not self.buffer.is_scheduled and not self.buffer.window.is_empty:
             self.schedule_commit(False)
 
@@ -393,8 +389,4 @@ def _run_callback(callback: CommitCallback, outcome: StorageFailed | None) -> No
 
 
 def _ignore(_: object) -> None:
-    pass
-
-
-def _nothing() -> None:
     pass

@@ -19,6 +19,7 @@ import msgspec
 from cryptography.fernet import Fernet, InvalidToken
 
 from trilogue.broker.access.users import Users, make_user
+from trilogue.log.clock import wall_clock_ms
 from trilogue.log.errors import LogError
 from trilogue.meta.errors import PreconditionFailed
 from trilogue.meta.operations import PutSetting, SettingIs
@@ -41,7 +42,6 @@ from trilogue.node.secure.setup import (
     settings_text,
 )
 from trilogue.node.settings.table import Settings
-from trilogue.node.storage import wall_clock_ms
 
 SECRETS_KEY: Final = "access/cluster-secrets"  # the setting in meta that has them, encrypted
 DELEGATION_KEY_BYTES: Final = 32
