@@ -1,0 +1,190 @@
+"""A cluster is restarted node by node while clients of three protocols go on.
+
+As docs/how-to/serve-on-several-machines.md has it: each node is drained, stopped, and started again
+at its addresses; without the drain its partitions pause for as long as its restart takes.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+
+import pytest
+
+from tests.conformance.clients.base import Deadline
+from tests.conformance.clients.kafka_programs import JAVA_4
+from tests.conformance.clients.pulsar import Process
+from tests.conformance.clients.tubemq import connect
+from tests.crash.cluster.test_live_clients import Advance, Report, addresses
+from tests.crash.cluster.test_live_tubemq import (
+    AT_ONCE,
+    PullTail,
+    PushTail,
+    Sender,
+    driver,
+)
+from tests.crash.cluster.test_spread_slots import assert_good
+from tests.crash.cluster.test_take_over import ACKS, WAIT_S, Loads
+from tests.crash.kafka.group_load import GroupMember, PacedLoad, Watch, missing, settle
+from tests.crash.kafka.test_groups_kill import classic, shared_out
+from tests.crash.ledger import Ledger
+from tests.crash.load import create_topic, full_read, running
+from tests.node.cluster.shared_cluster import SharedCluster
+from tests.server import Server, run_trilogue
+from tests.waiting import wait_until
+
+__all__ = ["driver"]  # a fixture
+PARTITIONS = 4
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.timeout(900),
+    pytest.mark.parametrize("drains", [True, False], ids=["drained", "stopped"]),
+]
+
+
+def restart_each(
+    cluster: SharedCluster, nodes: list[Server], advance: Advance, *, drains: bool
+) -> str:
+    """Restart one node after the other; return the seconds that each took with its clients."""
+    took_s = []
+    for at, node in enumerate(nodes):
+        began_s = time.monotonic()
+        if drains:
+            drain = ("nodes", "drain", str(at + 1), "--cluster", cluster.url)
+            drained = run_trilogue(*drain, timeout=WAIT_S)
+            assert drained.returncode == 0, drained.stderr
+        assert node.stop() == 0, node.output
+        nodes[at] = cluster.launch(at + 1, f"node-{at + 1}", node.doors).wait_ready(WAIT_S)
+        advance()
+        took_s.append(f"{time.monotonic() - began_s:.1f}")
+    spread = run_trilogue("nodes", "rebalance", "--cluster", cluster.url, timeout=WAIT_S)
+    assert spread.returncode == 0, spread.stderr
+    advance()
+    return f"{'drained' if drains else 'stopped'}, seconds of each: {', '.join(took_s)}"
+
+
+def stop(nodes: list[Server]) -> None:
+    for node in nodes:
+        assert node.stop() == 0, node.output
+
+
+def test_producers_of_three_protocols_see_no_error(
+    cluster: SharedCluster,
+    nodes: list[Server],
+    chance: random.Random,
+    report: Report,
+    *,
+    drains: bool,
+):
+    loads = Loads(nodes, [], chance)
+    waits_s: list[float] = []
+    with running(loads.threads):
+        loads.wait_for_acks(ACKS)
+        report(
+            restart_each(
+                cluster, nodes, lambda: waits_s.append(loads.wait_for_acks(ACKS)), drains=drains
+            )
+        )
+    assert_good(loads, nodes[0], report, waits_s)
+    stop(nodes)
+
+
+def describe(
+    watch: Watch,
+    members: list[GroupMember],
+    seen: dict[str, set[tuple[int, int]]],
+    ledger: Ledger,
+) -> str:
+    """Return what a group has not read, its committed offsets, and where its members are."""
+    left = missing(ledger, seen[watch.group])
+    by_partition = {
+        each: sorted(at for number, at in left if number == each) for each in range(PARTITIONS)
+    }
+    ends = {each: (len(at), at[:2], at[-2:]) for each, at in by_partition.items()}
+    places = [(sorted(each.has), each.reads, each.problems[-2:]) for each in members]
+    return f"{watch.group}: not read {ends}; committed {watch.last}; {places}"
+
+
+@pytest.mark.java
+def test_members_of_kafkas_groups_go_on(
+    cluster: SharedCluster,
+    nodes: list[Server],
+    chance: random.Random,
+    report: Report,
+    *,
+    drains: bool,
+):
+    JAVA_4.require()
+    address, topic = addresses(nodes), "t"
+    JAVA_4.request("create", address, topic="first", partitions=1)  # its program takes a while
+    ledger = Ledger(chance.randbytes(8))
+    create_topic(address, topic, PARTITIONS)
+    load = PacedLoad(address, topic, PARTITIONS, ledger, number=1, seed=chance.randrange(10**6))
+    kinds = {"classic": classic, "shared-out": shared_out}
+    seen: dict[str, set[tuple[int, int]]] = {group: set() for group in kinds}
+    members = {
+        group: [GroupMember(make, seen[group]) for make in made(address, group, with_java=True)]
+        for group, made in kinds.items()
+    }
+    watches = [Watch(address, group, topic, PARTITIONS) for group in kinds]
+    readers = [each for group in members.values() for each in group]
+
+    def advance() -> None:
+        for group, of in members.items():
+            settle(address, group, of, PARTITIONS)
+        ledger.wait_for_acks(200, WAIT_S)
+
+    try:
+        with running([load, *watches, *readers]):
+            advance()
+            took = restart_each(cluster, nodes, advance, drains=drains)
+            load.stop()
+            for watch in watches:
+                wait_until(
+                    lambda found=seen[watch.group]: not missing(ledger, found),
+                    lambda watch=watch: describe(watch, members[watch.group], seen, ledger),
+                    WAIT_S,
+                )
+    finally:
+        JAVA_4.stop()
+    verdict = ledger.verdict(full_read(address, topic, PARTITIONS))
+    problems = sorted({each for reader in readers for each in reader.problems})
+    report(f"{verdict}; {took}; users saw: {problems}")
+    assert verdict.bad == {}, verdict.examples
+    assert [each.went_back for each in watches] == [[], []]
+    assert [each.broken for each in readers] == [None] * len(readers)
+    stop(nodes)
+
+
+@pytest.mark.java
+def test_tubemqs_java_clients_go_on(
+    cluster: SharedCluster, nodes: list[Server], driver: Process, report: Report, *, drains: bool
+):
+    create_topic(nodes[0].kafka, "tubes", PARTITIONS)
+    client = connect(driver, addresses(nodes, "tubemq-master"))
+    producer = client.producer("tubes")
+    producer.wait_for("tubes")
+    sender = Sender(producer)
+    pull = PullTail(client.pull("pulling", {"tubes": []}))
+    push = PushTail(client.push("pushing", {"tubes": []}))
+
+    def advance() -> None:
+        sender.send(AT_ONCE)
+        deadline = Deadline("both groups have all messages", WAIT_S)
+        while not (sender.acked <= pull.seen.keys() and sender.acked <= push.seen.keys()):
+            left = [len(sender.acked - each.seen.keys()) for each in (pull, push)]
+            deadline.check(left)
+            threading.Event().wait(0.05)
+
+    with running(list[threading.Thread]([pull, push])):
+        advance()
+        took = restart_each(cluster, nodes, advance, drains=drains)
+    read = full_read(nodes[0].kafka, "tubes", PARTITIONS)
+    there = {value or b"" for got in read.values() for _, value in got}
+    users_saw = (dict(sender.refused), dict(pull.refused))
+    report(f"{len(sender.acked)} accepted; {took}; refused: {users_saw}")
+    assert sender.acked <= there
+    assert pull.went_back == []
+    stop(nodes)
