@@ -19,7 +19,7 @@ import asyncio
 import hmac
 import secrets
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cached_property
@@ -44,7 +44,7 @@ from trilogue.broker.access.scram import (
     ScramVerifier,
     imagine_verifier,
 )
-from trilogue.broker.access.tokens import TokenValidator
+from trilogue.broker.access.tokens import TokenSigner, TokenValidator
 from trilogue.broker.access.users import User, Users
 from trilogue.broker.errors import AuthenticationFailed, TooManyLogins
 from trilogue.gateway.address_turns import AddressTurns, TooManyWaiting, Turn
@@ -66,20 +66,22 @@ KEY_BYTES = 32
 class Login(msgspec.Struct, frozen=True):
     """A client that is authenticated; `expires_ms` is the end of its token, if it has one.
 
-    `token_id` is that of a delegation token, if the login was by one.
+    `token_id` is that of a delegation token, `signer` is of a JSON web token, if the login was by
+    one.
     """
 
     principal: Principal
     method: str
     expires_ms: int | None = None
     token_id: str = ""
+    signer: TokenSigner | None = None
 
 
 class Session(Protocol):
     """A connection with a login."""
 
     def end_session(self, reason: str) -> None:
-        """Close: the user was deleted or has another secret."""
+        """Close: the user was deleted or has another secret, or the key of its token is gone."""
 
 
 class Authenticator:
@@ -120,6 +122,7 @@ class Authenticator:
         self._pool: ThreadPoolExecutor | None = None
         self._sessions: dict[str, dict[Session, None]] = {}
         self._token_sessions: dict[str, dict[Session, None]] = {}  # by delegation token
+        self._signers: dict[Session, list[TokenSigner]] = {}  # of sessions by JSON web tokens
         users.listeners.append(self._end_sessions)
         self.delegation_tokens.listeners.append(self._end_token_sessions)
 
@@ -178,7 +181,7 @@ class Authenticator:
             claims = self.tokens.validate(token)
         except AuthenticationFailed as problem:
             raise self._failed("", protocol, host, method, str(problem)) from None
-        return Login(claims.principal, method, claims.expires_ms)
+        return Login(claims.principal, method, claims.expires_ms, signer=claims.signer)
 
     def identify_certificate(self, certificate: Mapping[str, object]) -> Login | None:
         """Return the login of a client certificate that a TLS listener has verified.
@@ -295,6 +298,27 @@ class Authenticator:
             found.pop(session, None)
             if not found:
                 del self._token_sessions[token_id]
+
+    def set_signers(self, session: Session, logins: Iterable[Login]) -> None:
+        """End this session when a key that signed a token of its logins is gone.
+
+        The logins take the place of those before; without any the session is forgotten.
+        """
+        signers = [login.signer for login in logins if login.signer is not None]
+        if signers:
+            self._signers[session] = signers
+        else:
+            self._signers.pop(session, None)
+
+    def end_unsigned_sessions(self) -> None:
+        """End the sessions by tokens that the present keys do not check."""
+        if self.tokens is None:
+            return
+        accepts = self.tokens.accepts
+        for session, signers in list(self._signers.items()):
+            if not all(map(accepts, signers)):
+                self._signers.pop(session, None)
+                session.end_session("the key of the token is not configured any more")
 
     def _end_sessions(self, user: str) -> None:
         for session in self._sessions.pop(user, {}):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import logging
@@ -59,6 +60,7 @@ class AccessControl(msgspec.Struct, frozen=True):
     authorizer: Authorizer
     authenticator: Authenticator
     audit: AuditLog
+    token_keys: TokenKeyFile | None
 
 
 def make_access_control(
@@ -66,17 +68,20 @@ def make_access_control(
 ) -> AccessControl:
     """Return the access control of a node; StartError if a file cannot be used."""
     audit = AuditLog(_make_emit(settings), now_ms)
+    keys = _open_token_keys(settings)
     authenticator = Authenticator(
         broker.users,
         audit=audit,
         now_ms=now_ms,
-        tokens=_make_validator(settings, broker, now_ms),
+        tokens=None if keys is None else _make_validator(keys, settings, broker, now_ms),
         signing_key=lambda: read_signing_key(settings, data),
         certificate_rules=certificate_rules(settings),
         delegation_tokens=broker.delegation_tokens,
     )
+    if keys is not None:
+        keys.listeners.append(authenticator.end_unsigned_sessions)
     enable_delegation_tokens(settings, broker.delegation_tokens, data)
-    return AccessControl(_make_authorizer(settings, broker), authenticator, audit)
+    return AccessControl(_make_authorizer(settings, broker), authenticator, audit, keys)
 
 
 def make_administration(
@@ -249,17 +254,20 @@ def _make_authorizer(settings: Settings, broker: Broker) -> Authorizer:
     return Permissions(authorizer, guarded)
 
 
-def _make_validator(
-    settings: Settings, broker: Broker, now_ms: Callable[[], int]
-) -> TokenValidator | None:
+def _open_token_keys(settings: Settings) -> TokenKeyFile | None:
     path = settings.text("access.token-key")
     if not path:
         return None
     try:
-        keys = TokenKeyFile(Path(path), time.monotonic)
+        return TokenKeyFile(Path(path), time.monotonic)
     except TokenKeyError as error:
         origin = settings.origin("access.token-key")
         raise StartError(f"access.token-key ({origin}): {error}", WRONG_SETTING) from error
+
+
+def _make_validator(
+    keys: TokenKeyFile, settings: Settings, broker: Broker, now_ms: Callable[[], int]
+) -> TokenValidator:
     return TokenValidator(
         keys.keys,
         token_rules(settings),
@@ -278,7 +286,10 @@ def token_rules(settings: Settings) -> TokenRules:
 
 
 class TokenKeyFile:
-    """The keys of a file, read again when it changes; TokenKeyError at the start."""
+    """The keys of a file, read again when it changes; TokenKeyError at the start.
+
+    `listeners` are called by `run` within a second or two of the change.
+    """
 
     def __init__(self, path: Path, monotonic: Callable[[], float]) -> None:
         self._path = path
@@ -286,6 +297,7 @@ class TokenKeyFile:
         self._mark = _mark(path)
         self._keys = read_key_file(path)
         self._checked_s = monotonic()
+        self.listeners: list[Callable[[], None]] = []
 
     def keys(self) -> Mapping[str | None, TokenKey]:
         """Return the keys of the file as it is now; the old ones if it cannot be read."""
@@ -306,6 +318,16 @@ class TokenKeyFile:
             log.error("access.keys_not_read", extra={"problem": str(problem)})  # noqa: TRY400
         else:
             log.info("access.keys_read", extra={"path": str(self._path)})
+
+    async def run(self) -> None:
+        """Look at the file each second, also while nobody logs in."""
+        before = self._keys
+        while True:
+            await asyncio.sleep(RELOAD_S)
+            if self.keys() is not before:
+                before = self._keys
+                for listener in self.listeners:
+                    listener()
 
 
 def read_key_file(path: Path) -> dict[str | None, TokenKey]:

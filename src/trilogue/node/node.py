@@ -174,6 +174,8 @@ class Node:
             await self.close()
             raise
         self.add_work(self.gateways.load_requests())
+        if self.access.token_keys is not None:
+            self.add_work(self.access.token_keys.run())
         self.lag.start()
         self._stack.callback(self.lag.stop)
         finish_secured(self.settings, self.gateways.addresses, self.place)

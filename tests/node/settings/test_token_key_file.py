@@ -69,6 +69,27 @@ def test_keys_are_rotated_while_the_node_serves(keys: KeyFile):
     assert [keys.accepts(name) for name in ("old", "new")] == [False, True]
 
 
+def test_a_signer_is_accepted_as_long_as_its_key_is_there(keys: KeyFile):
+    token = jwt.encode({"sub": "alice"}, KEYS["old"], "RS256", headers={"kid": "old"})
+    signer = keys.validator.validate(token).signer
+
+    def accepted() -> bool:
+        keys.now_s += RELOAD_S
+        return keys.validator.accepts(signer)
+
+    assert accepted()
+    keys.write(jwks("new", "old"))
+    assert accepted()
+    keys.write(jwks("new"))
+    assert not accepted()
+    other = json.loads(jwks("new"))
+    other["keys"][0]["kid"] = "old"
+    keys.write(json.dumps(other).encode())
+    assert not accepted(), "another key of the same name"
+    keys.write(jwks("old").replace(b"RS256", b"RS512"))
+    assert not accepted(), "the key is for another algorithm"
+
+
 def test_a_key_that_was_removed_is_refused_within_a_second(keys: KeyFile):
     keys.write(jwks("new"))
     assert keys.file.keys().keys() == {"old"}, "it looks once in a while"

@@ -50,12 +50,21 @@ class TokenKey(msgspec.Struct, frozen=True):
         return self.signing is not None
 
 
+class TokenSigner(msgspec.Struct, frozen=True):
+    """The key that a token was checked with, by its name in the token and its algorithm there."""
+
+    kid: str | None
+    algorithm: str
+    key: TokenKey
+
+
 class TokenClaims(msgspec.Struct, frozen=True):
-    """A valid token: its principal, and its end in ms of the epoch (None: no end)."""
+    """A valid token: its principal, its end in ms of the epoch (None: no end), and its signer."""
 
     principal: Principal
     expires_ms: int | None
     issued_ms: int | None
+    signer: TokenSigner
 
 
 class TokenRules(msgspec.Struct, frozen=True):
@@ -93,7 +102,8 @@ class TokenValidator:
             raise AuthenticationFailed("the token is too long, or is no ASCII")
         keys = self._keys()
         try:
-            kid = jwt.get_unverified_header(token).get("kid")
+            header = jwt.get_unverified_header(token)
+            kid = header.get("kid")
             key = keys.get(kid) or keys.get(None)
             if key is None:
                 raise AuthenticationFailed("no key is configured for this token")
@@ -112,9 +122,17 @@ class TokenValidator:
             )
         except (jwt.InvalidTokenError, RecursionError) as problem:
             raise AuthenticationFailed(f"the token is not valid: {problem}") from None
-        return self._read(claims)
+        return self._read(claims, TokenSigner(kid, header["alg"], key))
 
-    def _read(self, claims: Mapping[str, object]) -> TokenClaims:
+    def accepts(self, signer: TokenSigner) -> bool:
+        """Return whether a token that this signer had signed would be checked by the same key."""
+        keys = self._keys()
+        key = keys.get(signer.kid) or keys.get(None)
+        if key is None or signer.algorithm not in key.algorithms:
+            return False
+        return key is signer.key or bool(key.key == signer.key.key)
+
+    def _read(self, claims: Mapping[str, object], signer: TokenSigner) -> TokenClaims:
         now_s = self._now_ms() / 1_000
         expires, not_before, issued = (_number(claims, name) for name in ("exp", "nbf", "iat"))
         if expires is not None and expires + LEEWAY_S <= now_s:
@@ -135,6 +153,7 @@ class TokenValidator:
             Principal(USER, role),
             None if expires is None else int(expires * 1_000),
             None if issued is None else int(issued * 1_000),
+            signer,
         )
 
 

@@ -198,6 +198,7 @@ class KafkaConnection(ClientConnection):
                 self._metering.set_user(login.principal.name)
             self.gateway.authenticator.add_session(login.principal, self)
             self.stream.limit_frames(self.stream.limits.frame_bytes)
+        self.gateway.authenticator.set_signers(self, [login])
         self._leave_token()
         if login.token_id:
             self.gateway.authenticator.add_token_session(login.token_id, self)
@@ -529,6 +530,7 @@ class KafkaConnection(ClientConnection):
             self._login_timer.cancel()
         if self.login is not None and self.login.principal is not None:
             self.gateway.authenticator.remove_session(self.login.principal, self)
+            self.gateway.authenticator.set_signers(self, ())
             self._leave_token()
         super().closed()
         for release in list(self.closing.values()):

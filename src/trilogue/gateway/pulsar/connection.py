@@ -348,6 +348,8 @@ class PulsarConnection(MultiplexedConnection):
         for each in login.logins:
             authenticator.add_session(each.principal, self)
             self.on_close.append(partial(authenticator.remove_session, each.principal, self))
+        authenticator.set_signers(self, login.logins)
+        self.on_close.append(partial(authenticator.set_signers, self, ()))
 
     def establish(self) -> None:
         """CONNECT was accepted: frames may be as large as messages are."""

@@ -78,7 +78,7 @@ ACCESS: tuple[Setting, ...] = (
         "",
         "The file of the key that checks JSON web tokens: a secret of 32 bytes or more (HS256), a "
         "PEM key (RS256, ES256), or a JWKS. The key decides the algorithm. It is read again when "
-        "it changes.",
+        "it changes; sessions end whose token's key is not there any more.",
     ),
     Setting(
         "access.token-role-claim",

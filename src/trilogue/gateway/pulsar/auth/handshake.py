@@ -111,6 +111,7 @@ async def _renew(connection: PulsarConnection, expiry: LoginExpiry, sent: Creden
         return
     if not connection.is_gone:
         expiry.renew(login)
+        gateway.authenticator.set_signers(connection, [login])
         connection.stream.go_on(STOP_WORK)
 
 
