@@ -25,6 +25,7 @@ from tests.gateway.pulsar.readers import (
 from tests.gateway.pulsar.rig import Rig, settle
 from trilogue.broker.cursors.position import Cursor
 from trilogue.broker.topics.policies import TERMINATED
+from trilogue.gateway.pulsar import connection
 from trilogue.wire.pulsar.errors import ServerError
 from trilogue.wire.pulsar.pulsar_pb2 import KeySharedMode
 
@@ -157,6 +158,31 @@ async def test_messages_of_a_lost_consumer_are_redelivered_to_others_first():
         other.send_command("flow", consumer_id=1, messagePermits=10)
 
         assert await offsets(other) == [0, 2, 3]
+
+
+@on_loop
+async def test_thousands_of_consumers_of_a_lost_connection_leave_in_turns(monkeypatch):
+    monkeypatch.setattr(connection, "GONE_AT_ONCE", 3)
+    monkeypatch.setattr(connection, "GONE_PER_TURN", 2)
+    async with Rig() as rig:
+        topic = rig.topic("t")
+        await fill(rig, *[b"x"] * 4)
+        lost, other = await rig.connected(), await rig.connected()
+        for number in range(9):
+            await subscribe(lost, kind=SHARED, consumer_id=number, permits=0)
+        for number in (1, 8):
+            lost.send_command("flow", consumer_id=number, messagePermits=2)
+        assert await offsets(lost) == [0, 1, 2, 3]
+        partition_id = topic.partitions[0].partition_id
+        dispatcher = other.connection.subscriptions.find_dispatcher(partition_id, "s")
+        assert dispatcher is not None
+
+        lost.transport.close()
+        assert len(dispatcher.consumers) == 6, "others are served before the rest leaves"
+        await settle()
+        assert not dispatcher.consumers
+        await subscribe(other, kind=SHARED)
+        assert await offsets(other) == [0, 1, 2, 3]
 
 
 # ---- the end of a consumer

@@ -12,6 +12,8 @@ is dropped for this subscription, and counted. Nothing waits, so nothing is acke
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 from trilogue.broker.cursors.position import Position
 from trilogue.broker.non_persistent.counters import TrafficCounter
 from trilogue.broker.quotas.topic_rates import PartitionRates, SubscriptionLimiter
@@ -21,7 +23,6 @@ from trilogue.broker.subscriptions.single_active_consumer import SingleActiveCon
 from trilogue.broker.subscriptions.subscription import (
     SubscriptionType,
     check_join,
-    remove_member,
 )
 
 
@@ -72,7 +73,9 @@ class NonPersistentSubscription:
 
     def remove(self, member: SubscriptionConsumer) -> None:
         """Remove a consumer."""
-        remove_member(self.members, member)
+        at = bisect_left(self.members, member.joined, key=lambda each: each.joined)
+        assert self.members[at] is member, "a consumer of this subscription"
+        del self.members[at]
         if self._single_active is not None:
             self._single_active.remove(member)
         elif self._assigner is not None:

@@ -24,8 +24,7 @@ the next one chooses the kind.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
 from enum import Enum, auto
 from typing import Final
 
@@ -54,7 +53,7 @@ class SubscriptionType(Enum):
 
 
 def check_join(
-    members: Sequence[SubscriptionConsumer],
+    members: Collection[SubscriptionConsumer],
     present: SubscriptionType | None,
     member: SubscriptionConsumer,
     kind: SubscriptionType,
@@ -67,18 +66,11 @@ def check_join(
     if kind is SubscriptionType.EXCLUSIVE:
         raise SubscriptionBusy("an exclusive consumer is connected")
     if kind is SubscriptionType.KEY_SHARED:
-        first = members[0]
+        first = next(iter(members))
         if (member.ranges is None) != (first.ranges is None):
             raise SubscriptionBusy("the subscription has consumers with another key policy")
         if member.out_of_order != first.out_of_order:
             raise SubscriptionBusy("its consumers differ about allowing keys out of order")
-
-
-def remove_member(members: list[SubscriptionConsumer], member: SubscriptionConsumer) -> None:
-    """Remove a consumer from a list in the order of `joined`, without a look at each of them."""
-    at = bisect_left(members, member.joined, key=lambda each: each.joined)
-    assert members[at] is member, "a consumer of this subscription"
-    del members[at]
 
 
 class Subscription:
@@ -95,7 +87,7 @@ class Subscription:
         self.acked = acked
         self.claimed: AckedOffsets = acked  # and what open transactions have acked
         self.kind: SubscriptionType | None = None
-        self.members: list[SubscriptionConsumer] = []
+        self._members: dict[int, SubscriptionConsumer] = {}  # by `joined`
         self.limits = limits or SharedLimits()
         self._hashing = hashing  # key-shared: a ring, else halves
         self._index = partition_index
@@ -104,6 +96,11 @@ class Subscription:
         self._shared_dispatch: SharedDispatch | None = None
 
     # -- members
+
+    @property
+    def members(self) -> Collection[SubscriptionConsumer]:
+        """The consumers, in the order in which they joined; a view."""
+        return self._members.values()
 
     @property
     def active(self) -> SubscriptionConsumer | None:
@@ -120,16 +117,16 @@ class Subscription:
         check_join(self.members, self.kind, member, kind)
         self._joined += 1
         member.joined = self._joined
-        if not self.members:
+        if not self._members:
             self._begin(member, kind)
         mode = self._single_active if self._shared_dispatch is None else self._shared_dispatch
         assert mode is not None, "a kind was chosen"
         mode.add(member)
-        self.members.append(member)
+        self._members[member.joined] = member
 
     def leave(self, member: SubscriptionConsumer) -> None:
         """Let a member go; what it had and did not ack is for others, in order, before all else."""
-        remove_member(self.members, member)
+        del self._members[member.joined]
         mode = self._single_active if self._shared_dispatch is None else self._shared_dispatch
         assert mode is not None, "a kind was chosen"
         mode.remove(member)

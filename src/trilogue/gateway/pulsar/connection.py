@@ -57,6 +57,8 @@ log = logging.getLogger(__name__)
 SEND = BaseCommand.SEND
 CLOSED_IDS_MAX = 1_000
 ENDED_MAX = 100  # transactions
+GONE_AT_ONCE = 500  # producers and consumers of a connection that closes: more than clients have
+GONE_PER_TURN = 20
 SMALL_REQUEST = 1 << 10  # bytes: one of these waits for no other connection's requests
 METADATA_FREE = 1_024  # of one producer or consumer: bounded by how many there may be
 
@@ -203,14 +205,11 @@ class PulsarConnection(MultiplexedConnection):
         """Close the producers, consumers and watches of the connection with it."""
         super().closed()
         self._connections.pop(self, None)
-        callbacks: list[Callable[[], None]] = [each.gone for each in self.all_consumers()]
+        callbacks: deque[Callable[[], None]] = deque(self.on_close)
+        callbacks += [each.gone for each in self.all_consumers()]
         callbacks += [each.gone for each in self.watches.values()]
         callbacks += [each.gone for each in self.all_producers()]
-        for gone in [*callbacks, *self.on_close]:
-            try:
-                gone()
-            except Exception:  # a failure of one must not keep the others
-                log.exception("connection.close_failed")
+        self._release(callbacks, GONE_AT_ONCE)
         self.producers.clear()
         self.consumers.clear()
         self.non_persistent_producers.clear()
@@ -220,6 +219,16 @@ class PulsarConnection(MultiplexedConnection):
             closed.set_result(None)
         self.closing.clear()
         self.on_close.clear()
+
+    def _release(self, callbacks: deque[Callable[[], None]], most: int = GONE_PER_TURN) -> None:
+        """Call so many; the rest in turn with the requests of all connections."""
+        for _ in range(min(most, len(callbacks))):
+            try:
+                callbacks.popleft()()
+            except Exception:  # a failure of one must not keep the others
+                log.exception("connection.close_failed")
+        if callbacks:
+            self.gateway.iterations.defer(partial(self._release, callbacks))
 
     # ---- commands out
 

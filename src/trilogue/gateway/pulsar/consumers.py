@@ -18,6 +18,7 @@ import logging
 from collections.abc import Coroutine, Iterable
 from datetime import UTC, datetime
 from functools import partial
+from itertools import islice
 from typing import Any, Final, TypeVar
 
 from trilogue.broker.access.authorizer import Operation, Resource, ResourceKind
@@ -73,6 +74,7 @@ EARLIEST_FIRST = CommandSubscribe.Earliest
 NAME_BYTES_MAX: Final = 1_024  # of a consumer, of a subscription
 METADATA_MAX: Final = 16 << 10  # characters of one consumer's metadata
 RANGE_BYTES: Final = 128  # of memory that one key range takes, about
+CHECKED_MAX: Final = 100  # consumers in the way of another one: whether they are alive
 REDELIVER_IDS_MAX: Final = 100_000
 
 
@@ -192,7 +194,7 @@ async def _join(
     except EXPECTED as problem:
         subscriptions.drop_if_empty(dispatcher)
         if isinstance(problem, SubscriptionBusy):
-            for each in dispatcher.consumers:
+            for each in islice(dispatcher.consumers, CHECKED_MAX):
                 each.connection.check_alive()
         raise
     dispatcher.exclude(removed)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final, TypeAlias, cast
 
 from trilogue.broker.cursors.position import Cursor, Position
@@ -135,9 +135,9 @@ class Dispatcher:
         return self.subscription.acked
 
     @property
-    def consumers(self) -> list[PulsarConsumer]:
-        """The consumers that are connected."""
-        return cast("list[PulsarConsumer]", self.subscription.members)
+    def consumers(self) -> Collection[PulsarConsumer]:
+        """The consumers that are connected; a view."""
+        return cast("Collection[PulsarConsumer]", self.subscription.members)
 
     @property
     def backlog(self) -> int:
@@ -495,7 +495,7 @@ class Dispatcher:
 
     def _run_read(self, read: PendingRead) -> None:
         cold_reads = self.gateway.cold_reads
-        stream = self.consumers[0].connection.stream
+        stream = next(iter(self.consumers)).connection.stream
         address = stream.peer[0]
         future = cold_reads.start(self, read.size_hint, read.run, address)
         if future is None:

@@ -31,6 +31,7 @@ from trilogue.gateway.pulsar.non_persistent.topics import find_or_create
 from trilogue.gateway.pulsar.subscriptions import SUBSCRIPTION_TYPES, TYPE_NAMES
 from trilogue.wire.pulsar.pulsar_pb2 import CommandSubscribe
 
+CHECKED_MAX: Final = 100  # consumers in the way of another one: whether they are alive
 NAME_BYTES_MAX: Final = 1_024
 
 
@@ -80,7 +81,7 @@ async def _join(
     try:
         dispatcher.join(consumer, kind)
     except SubscriptionBusy:
-        for each in dispatcher.consumers:
+        for each in dispatcher.consumers[:CHECKED_MAX]:
             each.connection.check_alive()
         raise
     topic.subscriptions[command.subscription] = dispatcher
