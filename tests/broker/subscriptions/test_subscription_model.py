@@ -51,7 +51,7 @@ class World(RuleBasedStateMachine):
 
     @property
     def members(self) -> list[SubscriptionConsumer]:
-        return self.subscription.members
+        return list(self.subscription.members)
 
     # ---- what happens
 
