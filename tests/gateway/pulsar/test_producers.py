@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tests.gateway.loop import on_loop
+from tests.gateway.pulsar import readers
 from tests.gateway.pulsar.rig import Peer, Rig, frame_of, send_frame, settle
 from tests.waiting import pass_time
 from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.broker.errors import UnknownTopic
+from trilogue.gateway.pulsar.services import MEMBERS_PER_BLOCK, MemberBlocks
 from trilogue.gateway.pulsar.settings import NO_REQUEST, PulsarSettings
 from trilogue.wire.pulsar.errors import ServerError
 
@@ -368,6 +370,31 @@ async def test_producers_of_a_connection_are_limited():
         await peer.producer("t", 1)
 
         assert await refused(peer, producer_id=2) == ServerError.NotAllowedError
+
+
+@on_loop
+async def test_producers_and_consumers_of_all_connections_are_limited():
+    """An address leaves as much room as it takes; a connection that closes gives its own back."""
+    async with Rig(pulsar=PulsarSettings(all_members_max=4 * MEMBERS_PER_BLOCK)) as rig:
+        rig.topic("t")
+        first, second = await rig.connected(), await rig.connected()
+        for number in range(MEMBERS_PER_BLOCK):
+            await first.producer("t", number)
+            await readers.subscribe(second, kind=readers.SHARED, consumer_id=number)
+
+        assert await refused(first, producer_id=100) == ServerError.NotAllowedError
+        await readers.subscribe(second, kind=readers.SHARED, consumer_id=100, answer="error")
+        second.transport.close()
+        await settle()
+        await first.producer("t", 100)
+
+
+def test_a_principal_leaves_members_for_others():
+    blocks = MemberBlocks(8 * MEMBERS_PER_BLOCK)
+    assert [blocks.reserve(("a", number), "mallory") for number in range(5)].count(True) == 4
+    assert [blocks.reserve(("b", number), "alice") for number in range(3)] == [True, True, False]
+    blocks.release([("a", number) for number in range(4)])
+    assert blocks.reserve(("b", 2), "alice")
 
 
 @on_loop

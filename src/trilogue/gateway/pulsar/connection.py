@@ -33,12 +33,12 @@ from trilogue.broker.errors import BrokerError, NotAllowed
 from trilogue.broker.transactions.pulsar_transactions import TxnId
 from trilogue.gateway.connection import MultiplexedConnection
 from trilogue.gateway.listener_security import ListenerSecurity
-from trilogue.gateway.pulsar.auth.login import ClientLogin, LoginExpiry
+from trilogue.gateway.pulsar.auth.login import NO_METHOD, ClientLogin, LoginExpiry
 from trilogue.gateway.pulsar.compaction import CompactedTopics
 from trilogue.gateway.pulsar.dispatcher import PulsarConsumer
 from trilogue.gateway.pulsar.errors import EXPECTED, code_of, replace_receipts
 from trilogue.gateway.pulsar.producer import Producer
-from trilogue.gateway.pulsar.services import PulsarServices
+from trilogue.gateway.pulsar.services import MEMBERS_PER_BLOCK, PulsarServices
 from trilogue.gateway.pulsar.settings import NO_REQUEST
 from trilogue.gateway.pulsar.subscriptions import ConnectedSubscriptions
 from trilogue.gateway.stream import Buffer, Close, Stream
@@ -135,6 +135,7 @@ class PulsarConnection(MultiplexedConnection):
         self.refused_join: tuple[TxnId, int, BrokerError] | None = None  # of a partition id
         self.on_close: list[Callable[[], None]] = []
         self._rows = rows
+        self._blocks: list[tuple[PulsarConnection, int]] = []  # of the members of all
         self._handle_send = rows[SEND].handler
         self._connections = connections  # all that are open, of this gateway
         self._has_received = True
@@ -210,6 +211,8 @@ class PulsarConnection(MultiplexedConnection):
         callbacks += [each.gone for each in self.watches.values()]
         callbacks += [each.gone for each in self.all_producers()]
         self._release(callbacks, GONE_AT_ONCE)
+        self.gateway.members.release(self._blocks)
+        self._blocks = []
         self.producers.clear()
         self.consumers.clear()
         self.non_persistent_producers.clear()
@@ -317,6 +320,19 @@ class PulsarConnection(MultiplexedConnection):
     def all_consumers(self) -> list[PulsarConsumer | NonPersistentConsumer]:
         """Return the consumers, of persistent topics and of others."""
         return [*self.consumers.values(), *self.non_persistent_consumers.values()]
+
+    def check_member_count(self) -> None:
+        """Refuse one more producer or consumer than all may have: NotAllowed."""
+        present = len(self.producers) + len(self.non_persistent_producers)
+        present += len(self.consumers) + len(self.non_persistent_consumers)
+        while present >= MEMBERS_PER_BLOCK * len(self._blocks):
+            login = None if self.expiry is None else self.expiry.login.client
+            is_named = login is not None and login.method != NO_METHOD
+            creator = self.principal.name if is_named else f"@{self.stream.peer[0]}"
+            block = (self, len(self._blocks))
+            if not self.gateway.members.reserve(block, creator):
+                raise NotAllowed("clients have as many producers and consumers as they may")
+            self._blocks.append(block)
 
     def check_metadata_size(self, size: int) -> None:
         """Refuse a producer or consumer whose metadata is too much, with that of all others.

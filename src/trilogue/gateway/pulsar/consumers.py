@@ -93,6 +93,7 @@ def handle_subscribe(
     present = len(connection.consumers) + len(connection.non_persistent_consumers)
     if present >= connection.gateway.settings.consumers_max:
         raise NotAllowed("the connection has as many consumers as it may")
+    connection.check_member_count()
     if is_non_persistent(command.topic):
         transient = _build_consumer(connection, command, NonPersistentConsumer)
         connection.non_persistent_consumers[command.consumer_id] = transient

@@ -56,6 +56,7 @@ def handle_producer(
         raise PulsarProtocolError(
             ServerError.NotAllowedError, "the connection has as many producers as it may"
         )
+    connection.check_member_count()
     metadata_size = sum(len(each.key) + len(each.value) for each in command.metadata)
     connection.check_metadata_size(metadata_size)
     if metadata_size > METADATA_MAX:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine
-from typing import Any, Protocol, TypeVar, Unpack
+from collections.abc import Callable, Collection, Coroutine, Hashable
+from typing import Any, Final, Protocol, TypeVar, Unpack
 
 from trilogue.broker.access.authorizer import Principal
+from trilogue.broker.creators import CreatorCounts
 from trilogue.broker.errors import NotAllowed, NotServed, TopicExists
 from trilogue.broker.names import PulsarName
 from trilogue.broker.producers.access_modes import PartitionWriters
@@ -31,7 +32,33 @@ from trilogue.wire.pulsar.errors import ServerError
 from trilogue.wire.pulsar.frame import SLACK
 from trilogue.wire.pulsar.pulsar_pb2 import FeatureFlags
 
+MEMBERS_PER_BLOCK: Final = 16
 T = TypeVar("T")
+
+
+class MemberBlocks:
+    """The producers and consumers of all connections, in blocks that connections reserve.
+
+    A principal, or the address of clients without a login, has as many as it leaves free.
+    """
+
+    def __init__(self, members_max: int) -> None:
+        self._free = max(2, members_max // MEMBERS_PER_BLOCK)
+        self._creators = CreatorCounts()
+
+    def reserve(self, name: Hashable, creator: str) -> bool:
+        """Take one more block; False where there is no room."""
+        if not self._free or not self._creators.has_room(creator, self._free):
+            return False
+        self._free -= 1
+        self._creators.add(name, creator)
+        return True
+
+    def release(self, names: Collection[Hashable]) -> None:
+        """Return the blocks of a connection that is closed."""
+        self._free += len(names)
+        for name in names:
+            self._creators.remove(name)
 
 
 class PulsarServices(ProtocolGateway):
@@ -53,6 +80,7 @@ class PulsarServices(ProtocolGateway):
         self.messages_dropped = self.bytes_dropped = 0  # of non-persistent topics
         self.bad_messages: Counter[str] = Counter()  # that consumers could not read, by reason
         self.subscribe_rates = SubscribeRates()
+        self.members = MemberBlocks(settings.all_members_max)
         self.long_lists = asyncio.Lock()  # of topics: one is made at a time
         self.watches = self.watched_topics = 0  # of topic lists
         cluster = self.broker.cluster

@@ -34,6 +34,7 @@ class PulsarSettings(msgspec.Struct, frozen=True):
     requests_bytes_max: int = 8 * MIB  # of the frames of those requests
     producers_max: int = 10_000
     consumers_max: int = 10_000
+    all_members_max: int = 400_000  # producers and consumers of all connections
     metadata_bytes_max: int = 4 * MIB  # metadata of all producers and consumers, where it is long
     watchers_max: int = 32
     all_watchers_max: int = 10_000  # of all connections
