@@ -288,6 +288,30 @@ def peek_messages(node: SecuredServer, stack: contextlib.ExitStack) -> None:
         node.open(stack, "https").sendall(request.encode() * 3)
 
 
+# ---- what is registered without end
+
+
+def subscribe_key_shared(node: SecuredServer, stack: contextlib.ExitStack) -> None:
+    """A quarter of a million consumers: more than one user may have beside what it leaves free."""
+    for _ in range(25):
+        consumers = bytearray()
+        for number in range(10_000):
+            made = BaseCommand(type=TYPES["subscribe"])
+            made.subscribe.topic = f"cold-partition-{node.partitions['cold']}"
+            made.subscribe.subscription, made.subscribe.subType = "keyed", 3
+            made.subscribe.consumer_id = made.subscribe.request_id = number
+            consumers += encode_command(made)
+        peer = node.open_pulsar(stack)
+        send_in_background(stack, peer, bytes(consumers))
+        threading.Thread(target=read_all, args=(peer,), daemon=True).start()
+
+
+def read_all(peer: ssl.SSLSocket) -> None:
+    with contextlib.suppress(OSError, ValueError):
+        while peer.recv(1 << 16):
+            pass
+
+
 AFTER_LOGIN = [half_of_kafka, half_of_pulsar, half_of_tubemq, half_of_http]
 BEFORE_LOGIN = [half_of_kafka_before_login, half_of_pulsar_before_login]
 # The memory that bodies had is that of frames next.
@@ -295,7 +319,7 @@ BODIES_FIRST = [half_of_http, *BEFORE_LOGIN, half_of_kafka, half_of_pulsar, half
 READERS = [fetch_old_data, take_messages, peek_messages]
 
 
-@pytest.mark.parametrize("begin", [*AFTER_LOGIN, *BEFORE_LOGIN, *READERS])
+@pytest.mark.parametrize("begin", [*AFTER_LOGIN, *BEFORE_LOGIN, *READERS, subscribe_key_shared])
 def test_one_listener(
     node: SecuredServer,
     report: Report,
