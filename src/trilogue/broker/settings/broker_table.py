@@ -152,7 +152,7 @@ BROKER: dict[str, Setting] = {
         ),
         _dynamic(
             "max.connections.per.ip.overrides", Kind.STRING, "",
-            "The same from single addresses: `10.0.0.1:5,10.0.0.2:200`.",
+            "The same from single addresses, ADDRESS:CONNECTIONS with commas between.",
             rule=check_address_limits,
         ),
         # sarama's suite alters a broker by this one
