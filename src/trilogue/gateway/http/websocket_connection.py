@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import Counter
 from typing import Any, Final
 
@@ -24,7 +23,6 @@ from trilogue.gateway.http.received_pieces import ReceivedPieces
 from trilogue.gateway.http.request_limits import CERTIFICATE
 from trilogue.gateway.memory_budget import ConnectionMemory
 from trilogue.gateway.socket_acceptor import descriptor_end
-from trilogue.gateway.steps import next_step
 
 log = logging.getLogger(__name__)
 protocol_log = logging.getLogger(f"{__name__}.protocol")
@@ -34,8 +32,6 @@ PING_S: Final = 60.0
 PONG_S: Final = 240.0  # a client that works on a message for long answers no ping meanwhile
 SPARE_DESCRIPTORS: Final = 128  # kept for files, and for the other listeners
 SMALL_BYTES: Final = 16 << 10  # of a message, for which none waits
-TURN_S: Final = 0.05  # that one connection may send in its turn
-LARGE_BYTES: Final = 64 << 10  # of a message that is framed in a loop iteration of its own
 
 
 class WebSockets:
@@ -84,7 +80,6 @@ class WebSocketConnection(WSProtocol):
         )
         self._unsent = PeerMemory(memory.unsent, self.address, transport, "connection.unread")
         self._taken_bytes = 0  # of the message that the application works on
-        self._turn_s = 0.0  # until then it sends without another turn
         self._pieces = ReceivedPieces(
             transport,
             memory,
@@ -153,25 +148,14 @@ class WebSocketConnection(WSProtocol):
             self.scope["state"][CERTIFICATE] = self.transport.get_extra_info("peercert")
         await super().run_asgi()
 
-    def _waits_for_turn(self, size: int) -> bool:
-        """Whether others are served before a message leaves: one read has thousands of them."""
-        if size > LARGE_BYTES:
-            return True
-        return self.websockets.memory.iterations.is_used_up() and time.monotonic() >= self._turn_s
-
     async def send(self, message: Message) -> None:  # type: ignore[override]
         """Send an event; returns when the peer has read most of it, and closes if it does not."""
         text = message.get("text") or ""
         size = len(text) if message["type"] == "websocket.send" else 0
         try:
-            async with asyncio.timeout(self.websockets.limits.piece_s) as limit:
+            async with asyncio.timeout(self.websockets.limits.piece_s):
                 if size > SMALL_BYTES:
                     await self._unsent.budget.reserve(self._unsent, size)
-                if size and self._waits_for_turn(size):
-                    limit.reschedule(None)  # waiting for a turn is not the peer's
-                    await next_step()
-                    self._turn_s = time.monotonic() + TURN_S
-                    limit.reschedule(self.loop.time() + self.websockets.limits.piece_s)
                 await super().send(message)  # type: ignore[arg-type]
                 if not self.writable.is_set():
                     self._unsent.steps = 0

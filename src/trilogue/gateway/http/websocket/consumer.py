@@ -34,9 +34,9 @@ from trilogue.gateway.http.websocket.session import (
     SocketQuery,
     decode_id,
     decode_json,
+    encode_message,
     receive_text,
     run_until_first,
-    send_message,
 )
 
 QUEUE_MAX: Final = 1_000  # messages that are sent and not answered
@@ -192,7 +192,7 @@ class _ReceivingSession(ABC):
     async def _send_next(self) -> None:
         message = await self._consumer.receive()
         self._permits.use()
-        await send_message(self._websocket, message)
+        await self._websocket.send_text(encode_message(message))
 
     async def _read(self) -> None:
         while True:
@@ -253,7 +253,7 @@ class ConsumerSession(_ReceivingSession):
             return
         self._permits.use()
         self._timeouts.add(message.id)
-        await send_message(self._websocket, message)
+        await self._websocket.send_text(encode_message(message))
 
     async def _watch(self) -> None:
         """Have messages sent again whose time is over."""

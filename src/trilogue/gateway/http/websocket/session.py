@@ -18,7 +18,6 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from trilogue.client.errors import ClientError, ServerRefused, TimedOut
 from trilogue.client.pulsar.message import Message, MessageId
 from trilogue.gateway.http.pulsar.topic_clients import format_time
-from trilogue.gateway.steps import next_step
 from trilogue.wire.pulsar.errors import ServerError
 
 JSON_FAILED: Final = 3
@@ -31,7 +30,6 @@ INTERNAL_ERROR: Final = 1011
 REASON_BYTES: Final = 120  # of the reason that a closing frame has at most
 
 NUMBER_DIGITS: Final = 18
-LARGE_BYTES: Final = 64 << 10  # of a message whose encoding takes a loop iteration of its own
 
 STATUSES: Final[Mapping[int, int]] = {
     ServerError.AuthenticationError: 401,
@@ -170,13 +168,6 @@ def encode_message(message: Message) -> str:
         key=message.key,
     )
     return msgspec.json.encode(outgoing).decode()
-
-
-async def send_message(websocket: WebSocket, message: Message) -> None:
-    """Send a message as JSON; of large ones one is encoded in a loop iteration."""
-    if len(message.value or b"") > LARGE_BYTES:
-        await next_step()
-    await websocket.send_text(encode_message(message))
 
 
 def encode_id(message_id: MessageId) -> str:
