@@ -1,34 +1,48 @@
 """What does it cost to produce over HTTP, beside Kafka's protocol and beside a real Pulsar?
 
-    python -m benchmarks.rest [--seconds 4] [--real]
+    python -m benchmarks.rest [--rounds 2] [--seconds 4] [--ours] [--no-save]
 
 Requests of 100 messages of 100 B, one on its way at each of four connections: Kafka's REST proxy
-(v2, JSON), Pulsar's `/topics/…`, and librdkafka with as many messages on their way. `--real`
-measures a real Pulsar's `/topics/…` as well. CPU is that of the server.
+(v2, JSON) beside librdkafka with as many messages on their way, and Pulsar's `/topics/…` beside a
+real Pulsar's, in turn. CPU is that of the server.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime as dt
 import http.client
 import json
 import shutil
+import sys
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from confluent_kafka import Producer
-from tools.servers.pulsar import RealPulsar
+from tools.servers.pulsar import VERSION, RealPulsar
 
+from benchmarks import report
 from benchmarks.drivers import BUILD
-from benchmarks.measure import Meter, settle
+from benchmarks.gates import CPU_PER_MESSAGE, TRILOGUE, Figures, at_least, at_most
+from benchmarks.measure import Meter, machine, settle
 from benchmarks.servers import Trilogue, create_topic
 
 MESSAGES, SIZE, CONNECTIONS = 100, 100, 4
 TEXT = "x" * SIZE
 WARM_S = 1.0
+PULSAR, BY_KAFKA = "pulsar", "librdkafka"
+TOPICS = "/topics/persistent/public/default/by-http"
+KAFKA_KIND = "application/vnd.kafka.json.v2+json"
+RECORDS = {"records": [{"value": TEXT}] * MESSAGES}
+PUBLISHED = {"messages": [{"payload": TEXT}] * MESSAGES}
+PULSAR_QUESTION = "POST of 100 messages of 100 B to /topics, one on its way at 4 connections."
+KAFKA_QUESTION = "The same to Kafka's REST proxy, beside librdkafka at the same server."
+GATES = (
+    at_least("Pulsar's messages/s", "messages_per_s", 1.0, PULSAR),
+    at_most("its CPU/message", CPU_PER_MESSAGE, 1.0, PULSAR),
+)
 Sender = Callable[[], None]
 
 
@@ -61,8 +75,8 @@ def make_kafka_sender(address: str, topic: str) -> Sender:
     return send
 
 
-def measure(name: str, pid: int, make: Callable[[], Sender], seconds: float) -> None:
-    """Send on all connections and print the rate, and the server's CPU for each message."""
+def measure(pid: int, make: Callable[[], Sender], seconds: float) -> Figures:
+    """Send on all connections; the rate, and the server's CPU for each message."""
     sent = [0] * CONNECTIONS
     problems: list[BaseException] = []
     counting, ended = threading.Event(), threading.Event()
@@ -93,67 +107,86 @@ def measure(name: str, pid: int, make: Callable[[], Sender], seconds: float) -> 
         raise problems[0]
     count = sum(sent) * MESSAGES
     cpu = meter.read().whole_cpu_s / count * 1e6
-    print(f"{name:32}{count / passed:12,.0f} messages/s{cpu:9.2f} us of CPU a message", flush=True)
+    return {"messages_per_s": count / passed, CPU_PER_MESSAGE: cpu}
 
 
-def main() -> None:
+def measure_kafka(ours: Trilogue, seconds: float) -> dict[str, Figures]:
+    """Kafka's REST proxy beside Kafka's protocol."""
+    path = "/kafka-rest/topics/by-rest"
+    makers = {
+        BY_KAFKA: lambda: make_kafka_sender(ours.address, "by-kafka"),
+        TRILOGUE: lambda: make_poster(ours.http, path, RECORDS, KAFKA_KIND),
+    }
+    return {name: measure(ours.pid, make, seconds) for name, make in makers.items()}
+
+
+def measure_topics(servers: dict[str, tuple[int, str]], seconds: float) -> dict[str, Figures]:
+    """Pulsar's `/topics` of each server, by its process and address."""
+    return {
+        name: measure(
+            pid, lambda url=url: make_poster(url, TOPICS, PUBLISHED, "application/json"), seconds
+        )
+        for name, (pid, url) in servers.items()
+    }
+
+
+def make_topic(real: RealPulsar) -> None:
+    """A real Pulsar makes none itself for a POST."""
+    made = http.client.HTTPConnection("127.0.0.1", real.http_port, timeout=60)
+    made.request("PUT", "/admin/v2/persistent/public/default/by-http")
+    if made.getresponse().status != 204:
+        raise RuntimeError("the topic was not created")
+
+
+def gather(legs: list[dict[str, Figures]]) -> report.Legs:
+    """The legs by server, without the first round, which warms them."""
+    return {name: [leg[name] for leg in legs[1:]] for name in legs[0]}
+
+
+def main() -> int:
     parser = argparse.ArgumentParser(description="producing over HTTP")
+    parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=4.0)
-    parser.add_argument("--real", action="store_true", help="a real Pulsar, too")
+    parser.add_argument("--ours", action="store_true", help="no real Pulsar; not saved")
+    parser.add_argument("--no-save", action="store_true")
     chosen = parser.parse_args()
     root = (BUILD / "rest").absolute()
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)
-    records = {"records": [{"value": TEXT}] * MESSAGES}
-    messages = {"messages": [{"payload": TEXT}] * MESSAGES}
-    kafka_kind, topic = "application/vnd.kafka.json.v2+json", "/topics/persistent/public/default"
     ours = Trilogue(root / "ours", doors=("pulsar",)).start()
+    real: RealPulsar | None = None
     try:
         for name in ("by-kafka", "by-rest"):
             create_topic(ours.address, name, 1)
-        measure(
-            "Kafka's protocol, librdkafka",
-            ours.pid,
-            lambda: make_kafka_sender(ours.address, "by-kafka"),
-            chosen.seconds,
-        )
-        measure(
-            "Kafka's REST proxy, v2",
-            ours.pid,
-            lambda: make_poster(ours.http, "/kafka-rest/topics/by-rest", records, kafka_kind),
-            chosen.seconds,
-        )
-        measure(
-            "Pulsar's REST",
-            ours.pid,
-            lambda: make_poster(ours.http, f"{topic}/by-http", messages, "application/json"),
-            chosen.seconds,
-        )
+        servers = {TRILOGUE: (ours.pid, ours.http)}
+        if not chosen.ours:
+            real = RealPulsar(root / "pulsar", durable=True, heap="1g", direct="2g").start()
+            make_topic(real)
+            servers = {PULSAR: (real.pid, f"http://127.0.0.1:{real.http_port}"), **servers}
+        times = range(chosen.rounds + 1)
+        by_kafka = gather([measure_kafka(ours, chosen.seconds) for _ in times])
+        topics = gather([measure_topics(servers, chosen.seconds) for _ in times])
     finally:
         ours.kill9()
-    if chosen.real:
-        measure_pulsar(root / "pulsar", topic, messages, chosen.seconds)
+        if real is not None:
+            real.kill9()
+    rows = [
+        report.summarise("pulsar-rest-100B", PULSAR_QUESTION, topics, GATES),
+        report.summarise("kafka-rest-100B", KAFKA_QUESTION, by_kafka, ()),
+    ]
+    print(report.table(rows))
+    if not (chosen.no_save or chosen.ours):
+        result = {
+            "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+            "machine": machine(root),
+            "versions": {PULSAR: VERSION},
+            "rounds": chosen.rounds,
+            "rows": rows,
+        }
+        print(f"written to {report.save(result)}")
     shutil.rmtree(root, ignore_errors=True)
-
-
-def measure_pulsar(root: Path, topic: str, messages: object, seconds: float) -> None:
-    """The same requests at a real one."""
-    real = RealPulsar(root, durable=True, heap="1g", direct="2g").start()
-    try:
-        url = f"http://127.0.0.1:{real.http_port}"
-        made = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
-        made.request("PUT", "/admin/v2/persistent/public/default/by-http")  # it creates none itself
-        if made.getresponse().status != 204:
-            raise RuntimeError("the topic was not created")
-        measure(
-            "Pulsar's REST, a real Pulsar",
-            real.pid,
-            lambda: make_poster(url, f"{topic}/by-http", messages, "application/json"),
-            seconds,
-        )
-    finally:
-        real.kill9()
+    return 1 if any(not gate["passed"] for row in rows for gate in row["gates"]) else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
