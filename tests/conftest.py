@@ -7,6 +7,7 @@ import functools
 import gc
 import os
 import shutil
+import signal
 import warnings
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -33,6 +34,16 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("trilogue")
     wait_longer_for_http()
     share_tls_context_of_http()
+    ignore_hangups_alone()
+
+
+def ignore_hangups_alone() -> None:
+    """Under nohup, servers that are started would ignore SIGHUP too, by which they read settings.
+
+    A signal with a handler is ignored by this process, and not by those that it starts.
+    """
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda _number, _frame: None)
 
 
 def wait_longer_for_http() -> None:
