@@ -331,10 +331,16 @@ class SilentNode(Node):
 def _world_of(world: World, loop: VirtualLoop) -> Iterator[None]:
     """Hand the stand-ins in where the node takes what it lives in."""
     clock = SimpleNamespace(monotonic=loop.time, time_ns=lambda: int((START_S + loop.now) * 1e9))
+
+    def wall_clock_ms() -> int:
+        return clock.time_ns() // 1_000_000
+
     with ExitStack() as stack:
         for name, module in list(sys.modules.items()):
             if name.startswith("trilogue.node.") and hasattr(module, "time"):
                 stack.enter_context(patch.object(module, "time", clock))
+            if name.startswith(("trilogue.", "tests.")) and hasattr(module, "wall_clock_ms"):
+                stack.enter_context(patch.object(module, "wall_clock_ms", wall_clock_ms))
             for defaults in _defaults_of(module) if name.startswith("trilogue.node.") else ():
                 if defaults.get("monotonic") is time.monotonic:
                     stack.enter_context(patch.dict(defaults, monotonic=clock.monotonic))
