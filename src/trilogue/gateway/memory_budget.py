@@ -173,10 +173,15 @@ class MemoryBudget:
         elif self.size_bytes > self.limit_bytes:
             self._start_timer()
 
+    @property
+    def _has_lost_much(self) -> bool:
+        """Whether the heap is to be given back before large requests go on."""
+        return self._lost_bytes >= LOST_BYTES_MAX
+
     def count_lost(self, size: int) -> None:
         """Count what a connection held that is lost now."""
         self._lost_bytes += size
-        if self._lost_bytes >= LOST_BYTES_MAX:
+        if self._has_lost_much:
             self._start_timer()
 
     def admit(self, key: Hashable, size: int, address: str = "") -> bool:
@@ -249,7 +254,7 @@ class MemoryBudget:
                 del self._by_address[address]
 
     def _has_room(self, size: int, address: str) -> bool:
-        if self._lost_bytes >= LOST_BYTES_MAX and size > SMALL_BYTES:
+        if self._has_lost_much and size > SMALL_BYTES:
             return False
         if self.size_bytes <= 0:
             return True  # more than the limit is possible for one alone
@@ -316,7 +321,7 @@ class MemoryBudget:
     def _tick(self) -> None:
         self._timer = None
         now_s = time.monotonic()
-        if self._lost_bytes >= LOST_BYTES_MAX:
+        if self._has_lost_much:
             self._release_heap()
         for key, grant in list(self._grants.items()):
             if now_s - grant.since_s > STALLED_S:  # it is not needed any more
@@ -333,8 +338,8 @@ class MemoryBudget:
         else:
             for holder in self._holders:
                 holder.mark = None
-        is_lost = self._lost_bytes >= LOST_BYTES_MAX
-        if self._groups or self._grants or self.size_bytes > self.limit_bytes or is_lost:
+        is_spent = self.size_bytes > self.limit_bytes
+        if self._groups or self._grants or is_spent or self._has_lost_much:
             self._start_timer()
 
     def _release_heap(self) -> None:

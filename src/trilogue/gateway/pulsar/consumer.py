@@ -8,6 +8,8 @@ version has been released for years, and a thread for them is not worth its cost
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import islice
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
@@ -35,6 +37,8 @@ BATCHES_SINCE: Final = 4
 CHECKSUM_SINCE: Final = 6
 ACTIVE_CHANGE_SINCE: Final = 12
 BROKER_ENTRY_SINCE: Final = 18
+
+CHECKED_MAX: Final = 100  # consumers in the way of another one: whether they are alive
 
 
 class ConsumerDispatcher(Protocol):
@@ -187,6 +191,12 @@ def send_active_change(consumer: Consumer[DispatcherT], *, is_active: bool) -> N
         consumer.connection.send_command(
             "active_consumer_change", consumer_id=consumer.consumer_id, is_active=is_active
         )
+
+
+def check_alive(consumers: Iterable[Consumer[Any]]) -> None:
+    """Look whether some consumers, which keep another one out, are alive."""
+    for each in islice(consumers, CHECKED_MAX):
+        each.connection.check_alive()
 
 
 def _split_batch(entry: DispatchEntry) -> dict[int, bytes]:

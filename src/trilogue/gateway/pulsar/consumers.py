@@ -18,7 +18,6 @@ import logging
 from collections.abc import Coroutine, Iterable
 from datetime import UTC, datetime
 from functools import partial
-from itertools import islice
 from typing import Any, Final, TypeVar
 
 from trilogue.broker.access.authorizer import Operation, Resource, ResourceKind
@@ -38,7 +37,7 @@ from trilogue.broker.topics.partition import Partition
 from trilogue.broker.topics.topic import Topic
 from trilogue.gateway.pulsar import schemas
 from trilogue.gateway.pulsar.connection import PulsarConnection
-from trilogue.gateway.pulsar.consumer import Consumer
+from trilogue.gateway.pulsar.consumer import Consumer, check_alive
 from trilogue.gateway.pulsar.dispatcher import Dispatcher, PulsarConsumer
 from trilogue.gateway.pulsar.entry_search import find_message_id, offset_for_publish_time
 from trilogue.gateway.pulsar.errors import EXPECTED
@@ -74,7 +73,6 @@ EARLIEST_FIRST = CommandSubscribe.Earliest
 NAME_BYTES_MAX: Final = 1_024  # of a consumer, of a subscription
 METADATA_MAX: Final = 16 << 10  # characters of one consumer's metadata
 RANGE_BYTES: Final = 128  # of memory that one key range takes, about
-CHECKED_MAX: Final = 100  # consumers in the way of another one: whether they are alive
 REDELIVER_IDS_MAX: Final = 100_000
 
 
@@ -195,8 +193,7 @@ async def _join(
     except EXPECTED as problem:
         subscriptions.drop_if_empty(dispatcher)
         if isinstance(problem, SubscriptionBusy):
-            for each in islice(dispatcher.consumers, CHECKED_MAX):
-                each.connection.check_alive()
+            check_alive(dispatcher.consumers)
         raise
     dispatcher.exclude(removed)
     return dispatcher

@@ -36,6 +36,11 @@ class ForwardedReply(NamedTuple):
     status: int
     body: bytes
 
+    @property
+    def is_success(self) -> bool:
+        """Whether the node did what was requested."""
+        return 200 <= self.status < 300
+
 
 async def forward(
     request: AdminRequest, wanted: Sequence[ForwardedRequest]

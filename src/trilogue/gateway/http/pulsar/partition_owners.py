@@ -82,7 +82,7 @@ async def answer_for_partitions(request: AdminRequest, route: AdminRoute) -> Rep
     ]
     replies = await forward(request, wanted)
     is_change = combine is _join_nothing
-    failed = [each for each in replies if not 200 <= each.status < 300]
+    failed = [each for each in replies if not each.is_success]
     if is_change and len(failed) < len(replies):
         failed = [each for each in failed if each.status != 404]  # it is not in each partition
     if failed:

@@ -38,7 +38,6 @@ STATUS = {
 }
 ONGOING = TransactionState.ONGOING
 SLOW_MAX = 1_000
-OK = 200
 
 
 def list_coordinators(request: AdminRequest) -> object:
@@ -80,7 +79,7 @@ async def _add_other_nodes(
     replies = await forward(
         request, [ForwardedRequest(each, "GET", f"{url.path}?{url.query}") for each in others]
     )
-    failed = [each for each in replies if each.status != OK]
+    failed = [each for each in replies if not each.is_success]
     if failed:
         return worst_reply(failed)
     found = dict(own)

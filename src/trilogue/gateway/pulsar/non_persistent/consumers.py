@@ -19,6 +19,7 @@ from trilogue.broker.errors import (
 from trilogue.broker.non_persistent.topics import NonPersistentTopic
 from trilogue.broker.subscriptions.subscription import SubscriptionType
 from trilogue.gateway.pulsar.connection import PulsarConnection
+from trilogue.gateway.pulsar.consumer import check_alive
 from trilogue.gateway.pulsar.errors import EXPECTED
 from trilogue.gateway.pulsar.metadata.lookup import parse_authorized
 from trilogue.gateway.pulsar.metadata.subscription_access import check_role
@@ -31,7 +32,6 @@ from trilogue.gateway.pulsar.non_persistent.topics import find_or_create
 from trilogue.gateway.pulsar.subscriptions import SUBSCRIPTION_TYPES, TYPE_NAMES
 from trilogue.wire.pulsar.pulsar_pb2 import CommandSubscribe
 
-CHECKED_MAX: Final = 100  # consumers in the way of another one: whether they are alive
 NAME_BYTES_MAX: Final = 1_024
 
 
@@ -81,8 +81,7 @@ async def _join(
     try:
         dispatcher.join(consumer, kind)
     except SubscriptionBusy:
-        for each in dispatcher.consumers[:CHECKED_MAX]:
-            each.connection.check_alive()
+        check_alive(dispatcher.consumers)
         raise
     topic.subscriptions[command.subscription] = dispatcher
     consumer.dispatcher = dispatcher
