@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import statistics
 from collections.abc import Iterable
 from pathlib import Path
 
 from benchmarks.gates import TRILOGUE, Figures, Gate, Medians
+from benchmarks.measure import machine
 
 RESULTS = Path(__file__).parent / "results"
 SHOWN = {
@@ -130,6 +132,19 @@ def figures_of(medians: Medians) -> list[str]:
             + "".join(f"{share:>17}" for share in shares)
         )
     return lines
+
+
+def save_rows(folder: Path, versions: dict[str, str], rounds: int, rows: list[object]) -> Path:
+    """Save the rows of a program of its own, with the machine and what ran beside."""
+    return save(
+        {
+            "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+            "machine": machine(folder),
+            "versions": versions,
+            "rounds": rounds,
+            "rows": rows,
+        }
+    )
 
 
 def save(result: dict[str, object]) -> Path:

@@ -10,7 +10,6 @@ real Pulsar's, in turn. CPU is that of the server.
 from __future__ import annotations
 
 import argparse
-import datetime as dt
 import http.client
 import json
 import shutil
@@ -26,7 +25,7 @@ from tools.servers.pulsar import VERSION, RealPulsar
 from benchmarks import report
 from benchmarks.drivers import BUILD
 from benchmarks.gates import CPU_PER_MESSAGE, TRILOGUE, Figures, at_least, at_most
-from benchmarks.measure import Meter, machine, settle
+from benchmarks.measure import Meter, settle
 from benchmarks.servers import Trilogue, create_topic
 
 MESSAGES, SIZE, CONNECTIONS = 100, 100, 4
@@ -176,14 +175,8 @@ def main() -> int:
     ]
     print(report.table(rows))
     if not (chosen.no_save or chosen.ours):
-        result = {
-            "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
-            "machine": machine(root),
-            "versions": {PULSAR: VERSION},
-            "rounds": chosen.rounds,
-            "rows": rows,
-        }
-        print(f"written to {report.save(result)}")
+        path = report.save_rows(root, {PULSAR: VERSION}, chosen.rounds, rows)
+        print(f"written to {path}")
     shutil.rmtree(root, ignore_errors=True)
     return 1 if any(not gate["passed"] for row in rows for gate in row["gates"]) else 0
 

@@ -10,7 +10,6 @@ for the same is the row pulsar-shared-100B of `benchmarks.run`.
 from __future__ import annotations
 
 import argparse
-import datetime as dt
 import shutil
 import sys
 from pathlib import Path
@@ -22,7 +21,6 @@ from benchmarks import report
 from benchmarks.drivers import BUILD, compile_java
 from benchmarks.gates import CPU_PER_MESSAGE, KAFKA, TRILOGUE, Figures, at_least, at_most
 from benchmarks.java import Stage
-from benchmarks.measure import machine
 from benchmarks.servers import Contender, Kafka, Trilogue, create_topic
 
 VERSION = "4.3.1"
@@ -88,14 +86,8 @@ def main() -> int:
             server.kill9()
     print(report.table([row]))
     if not (chosen.no_save or chosen.ours):
-        result = {
-            "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
-            "machine": machine(root),
-            "versions": {"kafka": VERSION},
-            "rounds": chosen.rounds,
-            "rows": [row],
-        }
-        print(f"written to {report.save(result)}")
+        path = report.save_rows(root, {"kafka": VERSION}, chosen.rounds, [row])
+        print(f"written to {path}")
     shutil.rmtree(root, ignore_errors=True)
     return 1 if any(not gate["passed"] for gate in row["gates"]) else 0
 
