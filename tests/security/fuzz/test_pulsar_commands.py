@@ -7,10 +7,8 @@ is measured at a server (tests/attacks). `make fuzz` runs many more rounds (TRIL
 
 from __future__ import annotations
 
-import gc
 import logging
 import struct
-import time
 from collections.abc import Iterator
 from random import Random
 
@@ -18,6 +16,7 @@ import pytest
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
+from tests.cpu_time import measure_cpu
 from tests.gateway.loop import on_loop
 from tests.gateway.pulsar.rig import TYPES, Peer, Rig, section, settle
 from tests.gateway.pulsar.test_hostile import SURPRISES
@@ -122,16 +121,11 @@ async def give(
     """Send a frame; check what it costs and what is logged."""
     peer = await make_peer(rig)
     caplog.clear()
-    gc.disable()  # it would visit what all tests of this process left
-    began = time.thread_time()
-    try:
+    with measure_cpu() as used:
         peer.give(content)
         await settle()
-        used = time.thread_time() - began
-    finally:
-        gc.enable()
     lines = [each for each in caplog.records if each.levelno >= logging.WARNING]
-    assert used < CPU_MAX_S, (used, seed)
+    assert used.seconds < CPU_MAX_S, seed
     assert not [each for each in lines if each.getMessage() in SURPRISES or each.exc_info], seed
     assert len(lines) <= lines_max, (lines, seed)
     assert not peer.is_cut or lines, seed
