@@ -1,12 +1,13 @@
 """`trilogue nodes`: the nodes of a cluster, and which of them has which slots.
 
-The list is what each node reports by Kafka's protocol. Moves are requests to the supervisor, by its
-socket in the data directory; those of a cluster are rows in its database.
+Lists and descriptions are what each node reports by Kafka's protocol. Moves are requests to the
+supervisor, by its socket in the data directory; those of a cluster are rows in its database.
 """
 
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -16,7 +17,6 @@ from trilogue.cli.cluster import (
     DEFAULT_SERVER,
     DEFAULT_TIMEOUT,
     FAILED,
-    CommandError,
     JsonOption,
     ServerOption,
     TimeoutOption,
@@ -27,10 +27,9 @@ from trilogue.cli.options import USAGE_ERROR, exit_with_error
 if TYPE_CHECKING:
     from trilogue.client.kafka.cluster import KafkaCluster
 
-app = typer.Typer(help="List the nodes of a cluster, move slots between them.")
+app = typer.Typer(help="List and describe the nodes of a cluster, move slots between them.")
 app.info.no_args_is_help = True
 
-PREFIX: Final = "trilogue."
 MOVE_TIMEOUT: Final = 120.0
 DirectoryOption = Annotated[
     Path | None,
@@ -49,7 +48,7 @@ DatabaseOption = Annotated[
 
 @app.callback()
 def nodes() -> None:
-    """List the nodes of a cluster, move slots between them."""
+    """List and describe the nodes of a cluster, move slots between them."""
 
 
 @app.command("list")
@@ -69,6 +68,26 @@ def list_(
     for row in rows:
         row["slots"] = ",".join(map(str, row["slots"]))
     print_table(rows, ("id", "pid", "epoch", "kafka", "slots"))
+
+
+@app.command()
+def describe(
+    nodes: Annotated[
+        list[int] | None,
+        typer.Argument(metavar="[ID...]", help="Nodes, with the partitions they lead; all."),
+    ] = None,
+    *,
+    as_json: JsonOption = False,
+    server: ServerOption = DEFAULT_SERVER,
+    timeout: TimeoutOption = DEFAULT_TIMEOUT,
+) -> None:
+    """Show what each node owns, and how far its journal and its flushes lag."""
+    from trilogue.cli.node_status import find_status, print_status
+
+    status = run_with_cluster(server, timeout, partial(find_status, wanted=nodes or []))
+    print_status(status, as_json=as_json)
+    if any(row["problem"] for row in status):
+        raise typer.Exit(FAILED)
 
 
 @app.command()
@@ -167,37 +186,22 @@ def _request_move(url: str, content: dict[str, Any], timeout_s: float) -> dict[s
 
 
 async def _find_nodes(cluster: KafkaCluster) -> list[dict[str, Any]]:
-    from trilogue.client.kafka.admin.configs import ConfigAdmin
-    from trilogue.client.kafka.admin.model import Resource, ResourceType
+    from trilogue.cli.node_status import find_settings, split_items
     from trilogue.client.kafka.admin.nodes import NodeAdmin
-    from trilogue.client.kafka.errors import KafkaError
     from trilogue.node.addresses import Address
 
     described = await NodeAdmin(cluster).describe_cluster()
-    brokers = [Resource(ResourceType.BROKER, str(node.id)) for node in described.nodes]
-    found = await ConfigAdmin(cluster).describe_configs(brokers)
     rows = []
-    for node, broker in zip(described.nodes, brokers, strict=True):
-        settings = found[broker]
-        if isinstance(settings, KafkaError):
-            raise CommandError(f"node {node.id}: {settings}")
-        if f"{PREFIX}pid" not in settings:
-            raise CommandError(f"node {node.id} is none of a Trilogue server")
-        value = {key: settings[PREFIX + key].value or "" for key in ("pid", "epoch")}
-        listeners = _items(settings[f"{PREFIX}listeners"].value)
-        slots = _items(settings[f"{PREFIX}slots"].value)
+    for node in described.nodes:
+        value = await find_settings(cluster, node.id)
         rows.append(
             {
                 "id": node.id,
                 "pid": int(value["pid"]),
                 "epoch": int(value["epoch"]),
                 "kafka": str(Address(node.host, node.port)),
-                "doors": dict(each.split("=", 1) for each in listeners),
-                "slots": [int(each) for each in slots],
+                "doors": dict(each.split("=", 1) for each in split_items(value["listeners"])),
+                "slots": [int(each) for each in split_items(value["slots"])],
             }
         )
     return rows
-
-
-def _items(text: str | None) -> list[str]:
-    return [each for each in (text or "").split(",") if each]

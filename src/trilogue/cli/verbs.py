@@ -28,7 +28,7 @@ VERBS = {
     "produce": "Send messages: lines, files, JSON.",
     "consume": "Print messages, from a position to a position.",
     "groups": "List, describe, reset and delete consumer groups.",
-    "nodes": "List the nodes of a cluster.",
+    "nodes": "List and describe the nodes of a cluster, move slots between them.",
     "transactions": "List, describe and abort transactions, of Kafka's and Pulsar's clients.",
     "subscriptions": "List the readers of topics, of all protocols.",
     "table": "Copy topics to tables of Delta, Iceberg or Parquet, exactly once.",

@@ -446,6 +446,7 @@ class Node:
         )
         await self.gateways.open(plans)
         if self.gateways.kafka is not None:
+            self.storage.broker.values.live["trilogue.status"] = self.spell_status
             for name in KAFKA_LISTENERS:
                 if name in plans:
                     follow_values(
@@ -505,6 +506,12 @@ class Node:
             missing_segments=sorted(self.storage.log.missing_segments.values()),
             disk_full=str(disk_full or ""),
         )
+
+    def spell_status(self) -> str:
+        """Return what this node owns and how far it lags, for `trilogue nodes describe`."""
+        from trilogue.node.metrics.node_status import spell_status
+
+        return spell_status(self)
 
     # -- end -------------------------------------------------------------------------------
 

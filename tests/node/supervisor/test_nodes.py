@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pulsar
@@ -21,6 +22,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.gateway.http.console.page import ConsoleClient, Page
 from tests.server import Server, launch_server, run_trilogue, start_server
+from trilogue import __version__
 
 LISTEN = dict.fromkeys(("kafka", "pulsar", "http"), "127.0.0.1:0")
 WAIT_S = 60.0
@@ -332,6 +334,45 @@ def test_nodes_are_listed_with_processes_addresses_and_slots(server: Server):
     assert first["slots"] == list(range(0, 16, 2))
     assert second["slots"] == list(range(1, 16, 2))
     assert "127.0.0.1:" in run_trilogue("nodes", "list", "--server", server.kafka).stdout
+
+
+def describe_nodes(server: Server, *arguments: str) -> list[dict[str, Any]]:
+    described = run_trilogue("nodes", "describe", "--json", *arguments, "--server", server.kafka)
+    assert described.returncode == 0, described
+    rows: list[dict[str, Any]] = json.loads(described.stdout)
+    return rows
+
+
+def test_nodes_are_described_with_what_they_own_and_how_far_they_lag(server: Server):
+    create(server, "orders", 4)
+    produce(server, "orders", numbered(0, 400), 4)
+    assert sorted(consume(server, "billing", "orders", 400)) == sorted(numbered(0, 400))
+
+    rows = describe_nodes(server)
+    named = describe_nodes(server, "2")
+    table = run_trilogue("nodes", "describe", "2", "--server", server.kafka)
+    unknown = run_trilogue("nodes", "describe", "7", "--server", server.kafka)
+
+    led = leaders(server, "orders")
+    assert [each["id"] for each in rows] == [1, 2]
+    assert {each["pid"] for each in rows} == set(pids_of_nodes(server))
+    assert [each["version"] for each in rows] == [__version__] * 2
+    assert rows[0]["slots"] + rows[1]["slots"] == [*range(0, 16, 2), *range(1, 16, 2)]
+    assert [each["partitions"] for each in rows] == [
+        sum(leader == node for leader in led.values()) for node in (1, 2)
+    ]
+    assert sum(each["groups"] for each in rows) == 1
+    for row in rows:  # written to the journal, and not flushed yet
+        assert row["unflushed_bytes"] > 0
+        assert row["flushes_waiting"] == 0
+        assert row["commit_ms"] > 0
+        assert "leads" not in row
+    expected = [number for number, leader in sorted(led.items()) if leader == 2]
+    assert named[0]["leads"] == {"orders": expected}
+    assert f"node 2 leads orders: {','.join(map(str, expected))}" in table.stdout
+    assert table.stdout.split()[:2] == ["id", "version"]
+    assert unknown.returncode == 2
+    assert "no node 7 serves; these do: 1, 2" in unknown.stderr
 
 
 def test_nodes_outlive_a_stop_of_their_supervisor(tmp_path: Path):

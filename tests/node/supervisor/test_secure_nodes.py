@@ -103,3 +103,13 @@ def test_nodes_are_listed_with_their_addresses_by_the_secured_listener(server: S
     assert [line.split()[3] for line in listed.stdout.splitlines()[1:]] == addresses
     assert [each["kafka"] for each in rows] == addresses
     assert [each["doors"]["kafka-sasl-ssl"] for each in rows] == addresses
+
+
+def test_nodes_are_described_by_the_secured_listener(server: Server):
+    login = ("--config", str(server.data / "clients/librdkafka.conf"))
+
+    rows = json.loads(run_trilogue("nodes", "describe", "--json", *login).stdout)
+
+    assert [each["id"] for each in rows] == [1, 2]
+    assert [each["problem"] for each in rows] == ["", ""]
+    assert [each["cluster_slots"] for each in rows] == [16, 16]

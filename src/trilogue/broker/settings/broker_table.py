@@ -199,6 +199,7 @@ BROKER: dict[str, Setting] = {
         _read_only("trilogue.epoch", Kind.LONG, "0", "one more with each start of this node"),
         _read_only("trilogue.slots", Kind.LIST, "", "which slots this node owns"),
         _read_only("trilogue.listeners", Kind.LIST, "", "where clients reach this node"),
+        _read_only("trilogue.status", Kind.LIST, "", "what `trilogue nodes describe` shows"),
         _read_only("process.roles", Kind.LIST, "", "a node decides and serves"),
         _read_only("listeners", Kind.STRING, "PLAINTEXT://:9092", "`listen.kafka` sets it"),
         _read_only("advertised.listeners", Kind.STRING, None, "`advertise.kafka` sets it"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from trilogue.gateway.conversion_cache import ConversionCache
     from trilogue.gateway.http.app import State
     from trilogue.gateway.memory_budget import ConnectionMemory
@@ -25,6 +27,8 @@ class MeasuredNode(Protocol):
 
     settings: Settings
     state: State
+    began: float  # by time.monotonic
+    now_ms: Callable[[], int]
     lag: LoopLag
     messages: MessageCount
     gateways: Gateways
