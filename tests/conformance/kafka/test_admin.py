@@ -208,6 +208,24 @@ def test_a_topic_that_is_there_is_not_made_again(address: str, topic: str):
     assert partitions_seen_by_kcat(address, topic) == 2
 
 
+@pytest.mark.parametrize("admin", [each for each in ADMINS if each.id != "aiokafka"])
+def test_a_name_that_differs_in_dots_and_underscores_only_is_refused(
+    address: str, topic: str, admin: ByConfluent
+):
+    """Until the other one is deleted; aiokafka raises for no refusal."""
+    dotted, underscored = f"{topic}.a_b", f"{topic}_a.b"
+    admin.create(address, dotted, 1)
+
+    with pytest.raises(Exception, match=r"(?i)collides with existing topic|InvalidTopic|Error 17"):
+        admin.create(address, underscored, 1)
+    assert refusal(lambda: ByConfluent().create(address, underscored, 1)) == "TOPIC_EXCEPTION"
+    assert refusal(lambda: ByConfluent().create(address, dotted, 1)) == "TOPIC_ALREADY_EXISTS"
+    assert partitions_seen_by_kcat(address, underscored) is None
+    ByConfluent().delete(address, dotted)
+    admin.create(address, underscored, 2)
+    assert partitions_seen_by_kcat(address, underscored) == 2
+
+
 def test_a_topic_that_is_not_there_is_not_removed(address: str, topic: str):
     assert refusal(lambda: ByConfluent().delete(address, topic)) == "UNKNOWN_TOPIC_OR_PART"
 

@@ -45,6 +45,7 @@ from trilogue.gateway.address_turns import AddressTurns
 from trilogue.gateway.dependencies import GatewayDependencies, ProtocolGateway
 from trilogue.gateway.kafka.fetch.sessions import FetchSessionCache
 from trilogue.gateway.kafka.metadata.encoded_topics import EncodedTopics
+from trilogue.gateway.kafka.metadata.name_collisions import NameCollisions
 from trilogue.gateway.kafka.quotas.metering import Metering
 from trilogue.gateway.kafka.share.sessions import ShareSessionCache
 from trilogue.gateway.listener_security import ListenerSecurity
@@ -109,6 +110,7 @@ class GatewayContext(ProtocolGateway):
         self.cpu_s = time.thread_time  # CPU time of the event loop's thread
         self.requests: Counter[int] = Counter()
         self.encoded_topics = EncodedTopics()
+        self.name_collisions = NameCollisions(self.broker.cluster)
         self.validations = AddressTurns(VALIDATIONS_AT_ONCE)
         self.fetch_sessions = FetchSessionCache(
             sessions_max=settings.fetch_sessions_max, bytes_max=settings.fetch_sessions_bytes_max

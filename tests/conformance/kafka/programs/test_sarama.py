@@ -10,9 +10,11 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.brokers import Broker
 from tests.conformance.clients import Record
 from tests.conformance.clients.administrators import CONFLUENT
 from tests.conformance.clients.kafka_programs import SARAMA
+from tests.conformance.kafka.families.families import by_number, produce, refusal
 from tests.conformance.members import Member, pump, shares, values_of, write
 
 RELEASES = [
@@ -57,6 +59,28 @@ def test_numbered_batches_headers_and_times_come_back(address: str, topic: str, 
     assert [(read.content, read.timestamp_ms) for read in reads] == [
         ((sent.key, sent.value, sent.headers), 1_000)
     ] * 3
+
+
+def test_a_release_before_0_10_1_finds_offsets_by_time(broker: Broker, topic: str):
+    """ListOffsets v0, where a real Kafka knows when a segment was written last: it lists none."""
+    address = broker.address
+    CONFLUENT.create(address, topic, 1)
+    produce(address, topic, {0: [b"a", b"b", b"c"]})
+
+    def at(when: str) -> object:
+        words = {"settings": {"version": "0.10.0.0"}, "topic": topic, "at": when}
+        return by_number(SARAMA.request("offsets", address, **words))
+
+    assert (at("earliest"), at("latest")) == ({0: 0}, {0: 3})
+    if broker.name != "trilogue":
+        assert "outofrange" in refusal(lambda: at("2000"))
+        return
+    assert [at(when) for when in ("500", "2000", "2500", "3500")] == [
+        {0: 0},
+        {0: 1},
+        {0: 2},
+        {0: 3},
+    ]
 
 
 @pytest.mark.parametrize("release", HAVE_GROUPS)

@@ -94,6 +94,14 @@ async def test_a_node_may_be_set_not_to_make_topics():
 
 
 @on_loop
+async def test_a_name_that_differs_in_a_dot_only_is_not_auto_created():
+    async with Rig() as rig:
+        rig.topic("a_b")
+
+        assert codes(await rig.peer().request(build_request("a.b", "c"), 9)) == {"a.b": 17, "c": 0}
+
+
+@on_loop
 async def test_a_topic_that_another_node_created_first_is_described():
     async with Rig() as rig:
         conflicts = []

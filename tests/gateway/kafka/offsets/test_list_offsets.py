@@ -85,9 +85,25 @@ async def test_v0_answers_lists():
         rig.topic("t")
         await fill(rig, 1_000, 2_000)
 
-        (topic,) = (await rig.peer().request(build_request("t", -2, -1, 1_500), 0)).topics
+        request = build_request("t", -2, -1, 1_500, 2_001, 500)
+        (topic,) = (await rig.peer().request(request, 0)).topics
 
-        assert [each.old_style_offsets for each in topic.partitions] == [[0], [2, 0], [0]]
+        offsets = [each.old_style_offsets for each in topic.partitions]
+        assert offsets == [[0], [2, 0], [1, 0], [2, 0], [0]]
+
+
+@pytest.mark.parametrize(("most", "expected"), [(0, []), (1, [1]), (2, [1, 0]), (9, [1, 0])])
+@on_loop
+async def test_v0_answers_as_many_offsets_as_requested(most, expected):
+    async with Rig() as rig:
+        rig.topic("t")
+        await fill(rig, 1_000, 2_000)
+        request = build_request("t", 1_500)
+        request.topics[0].partitions[0].max_num_offsets = most
+
+        (topic,) = (await rig.peer().request(request, 0)).topics
+
+        assert topic.partitions[0].old_style_offsets == expected
 
 
 @pytest.mark.parametrize(

@@ -117,6 +117,36 @@ async def test_invalid_topic_is_refused_with_a_message(kind):
         assert len(rig.broker.cluster) == 2
 
 
+@pytest.mark.parametrize("first", ["a.b_c", "a_b.c"])
+@on_loop
+async def test_a_name_that_differs_in_dots_and_underscores_only_is_refused(first):
+    """A topic of another namespace does not collide, and one that is deleted does no more."""
+    async with Rig() as rig:
+        rig.topic(first)
+        peer = rig.peer()
+
+        names = ("a.b.c", "abc", "acme/shop/a.b.c", first)
+        results = (await peer.request(create(*map(topic, names)), 7)).topics
+
+        assert codes(results) == list(zip(names, (17, 0, 0, 36), strict=True))
+        assert results[0].error_message == f"Topic 'a.b.c' collides with existing topic: {first}"
+        await peer.request(delete(6, first), 6)
+        assert codes((await peer.request(create(topic("a.b.c")), 7)).topics) == [("a.b.c", 0)]
+        assert codes((await peer.request(create(topic(first)), 7)).topics) == [(first, 17)]
+
+
+@on_loop
+async def test_a_pulsar_topic_may_collide_and_counts():
+    """The rule is for topics that Kafka clients create."""
+    async with Rig() as rig:
+        peer = rig.peer()
+        await peer.request(create(topic("x.y")), 7)
+        rig.topic("x_y")
+        await peer.request(delete(6, "x.y"), 6)
+
+        assert codes((await peer.request(create(topic("x.y")), 7)).topics) == [("x.y", 17)]
+
+
 @on_loop
 async def test_replication_is_refused_with_advice():
     async with Rig() as rig:

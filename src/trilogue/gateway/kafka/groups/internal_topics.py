@@ -71,5 +71,6 @@ def _create(context: RequestContext, topic: InternalTopic) -> Promise[Topic]:
         replication_factor=factor,
         settings=settings,
     )
+    context.gateway.name_collisions.check(topic.name)
     context.count_mutations(new.partition_count, strict=False)
     return start_change(context, cluster.plan_create(new))

@@ -153,11 +153,7 @@ async def _create(
             await next_step()
         in_creation = cluster.pending_creation(name)
         try:
-            promises[spelled] = (
-                start_change(context, cluster.plan_create(cluster.check_create(name)))
-                if in_creation is None
-                else in_creation
-            )
+            promises[spelled] = in_creation or _start_creation(context, name)
         except BrokerError as problem:
             refused[spelled] = to_error_code(problem)
     try:
@@ -176,6 +172,13 @@ async def _create(
         elif promise.error is not None:
             refused[spelled] = to_error_code(promise.error)
     return await run_in_turns(_describe_requested(context, request, refused))
+
+
+def _start_creation(context: RequestContext, name: TopicName) -> Promise[Topic]:
+    cluster = context.broker.cluster
+    new = cluster.check_create(name)
+    context.gateway.name_collisions.check(name)
+    return start_change(context, cluster.plan_create(new))
 
 
 def _describe_all(

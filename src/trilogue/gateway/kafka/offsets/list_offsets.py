@@ -11,8 +11,10 @@ tiered storage (there is none) · v11 -6.
 A special timestamp is served from the version that defines it; before, and for other negative ones,
 the result is 35. A partition named twice is 42. A search by timestamp reads entries: those in a
 file, or large ones, are read and decompressed in the executor. An entry of a Pulsar client is found
-by its publish time and yields its first offset, like a Pulsar client's seek by time. A timestamp in
-v0 yields the first offset, which precedes any timestamp.
+by its publish time and yields its first offset, like a Pulsar client's seek by time.
+
+v0 answers descending offsets, as many as requested. Kafka lists its segments' first ones there;
+here a timestamp yields the offset that v1 finds, or the high watermark, then the start of the log.
 """
 
 from __future__ import annotations
@@ -73,6 +75,7 @@ class TimestampSearch(NamedTuple):
     log: PartitionLog
     wanted: int
     is_committed: bool
+    old_style_max: int = -1  # v0: the number of offsets to list
 
 
 NO_OFFSET = OffsetResult(-1)
@@ -163,10 +166,14 @@ def _partition(
     plog = partition.log
     wanted = requested.timestamp
     if context.version == 0:
+        most = max(0, requested.max_num_offsets)
+        if wanted >= 0:
+            return TimestampSearch(result, plog, wanted, is_committed, most)
         if wanted < EARLIEST:
             result.error_code = ErrorCode.UNSUPPORTED_VERSION
         else:
-            result.old_style_offsets = _old_style(plog, wanted)[: max(0, requested.max_num_offsets)]
+            last = plog.high_watermark if wanted == LATEST else plog.start_offset
+            result.old_style_offsets = _old_style(plog, last)[:most]
     elif wanted >= 0 or wanted == LARGEST_TIME:
         if wanted < 0 and context.version < SINCE[wanted]:
             result.error_code = ErrorCode.UNSUPPORTED_VERSION
@@ -182,11 +189,8 @@ def _partition(
     return None
 
 
-def _old_style(plog: PartitionLog, wanted: int) -> list[int]:
-    offsets = [plog.start_offset]
-    if wanted == LATEST and plog.high_watermark > plog.start_offset:
-        offsets.insert(0, plog.high_watermark)
-    return offsets
+def _old_style(plog: PartitionLog, last: int) -> list[int]:
+    return [last, plog.start_offset] if last > plog.start_offset else [plog.start_offset]
 
 
 def _fill(result: ListOffsetsPartitionResponse, found: OffsetResult) -> None:
@@ -203,7 +207,7 @@ async def _search(
 ) -> ListOffsetsResponse:
     response = found if isinstance(found, ListOffsetsResponse) else await found
 
-    for count, (result, plog, wanted, is_committed) in enumerate(searches, 1):
+    for count, (result, plog, wanted, is_committed, old_style_max) in enumerate(searches, 1):
         if count % PARTITIONS_PER_STEP == 0:
             await next_step()
         try:
@@ -215,7 +219,11 @@ async def _search(
             )
             if is_committed and found_at.offset >= plog.stable_end:
                 found_at = NO_OFFSET
-            _fill(result, found_at)
+            if old_style_max < 0:
+                _fill(result, found_at)
+            else:
+                last = plog.high_watermark if found_at is NO_OFFSET else found_at.offset
+                result.old_style_offsets = _old_style(plog, last)[:old_style_max]
         except (*EXPECTED, OSError) as problem:
             result.error_code = to_error_code(problem)
     return response

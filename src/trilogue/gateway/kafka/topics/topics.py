@@ -105,6 +105,7 @@ def _create(
         assignment=_assignment(topic),
         settings=_requested_settings(context, topic),
     )
+    context.gateway.name_collisions.check(name)
     result = CreatableTopicResult(
         name=topic.name,
         num_partitions=new.partition_count,

@@ -151,6 +151,15 @@ func (a *administrator) at(topic string, when int64) (map[int32]int64, error) {
 	if err != nil {
 		return nil, err
 	}
+	if !a.client.Config().Version.IsAtLeast(sarama.V0_10_1_0) { // its ListOffsets takes no list
+		found := map[int32]int64{}
+		for _, each := range partitions {
+			if found[each], err = a.client.GetOffset(topic, each, when); err != nil {
+				return nil, err
+			}
+		}
+		return found, nil
+	}
 	asked := map[int32]int64{}
 	for _, each := range partitions {
 		asked[each] = when
