@@ -84,7 +84,7 @@ class DefaultSource(DataSource):
     def _resolve(self, schema: StructType) -> tuple[ReadOptions, Payload | None]:
         """Return options and payload; OptionError if Spark's schema is not that of the source."""
         options = ReadOptions.parse(self.options)
-        payload = resolve_payload(options)
+        payload = resolve_payload(options, _find_value_columns(schema))
         exempt_modules()
         ours = _schema(options, payload)
         if schema.simpleString() != ours.simpleString():
@@ -111,6 +111,12 @@ class DefaultSource(DataSource):
 
         del overwrite  # complete mode writes all its rows again, as Spark's Kafka sink does
         return StreamWriter(WriteOptions.parse(self.options), schema)
+
+
+def _find_value_columns(schema: StructType) -> StructType | None:
+    """Return the columns that a typed value has."""
+    found = [each.dataType for each in schema if each.name == "value"]
+    return found[0] if found and isinstance(found[0], StructType) else None
 
 
 def _schema(options: ReadOptions, payload: Payload | None) -> StructType:

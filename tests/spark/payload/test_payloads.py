@@ -26,7 +26,7 @@ from trilogue.spark.payload.framing import strip_header
 from trilogue.spark.payload.json_decoder import JsonDecoder
 from trilogue.spark.payload.payload import Payload, make_payload
 from trilogue.spark.payload.payload_options import parse_payload
-from trilogue.spark.payload.pulsar_registry import fetch_schema
+from trilogue.spark.payload.pulsar_registry import fetch_schemas
 from trilogue.spark.payload.registered_schema import RegisteredSchema
 
 FLIGHT = {
@@ -413,11 +413,19 @@ def test_schemas_that_use_each_other_are_an_error():
         list(walk_references(registry, registry.version("a"), ""))
 
 
+VERSIONS = json.dumps(
+    {"getSchemaResponses": [{"version": 0, "type": "JSON", "data": ""},
+                            {"version": 1, "type": "AVRO", "data": "{}"}]}
+).encode()  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("status", "body", "problem"),
     [
-        (200, b'{"type": "AVRO", "data": "{}"}', ""),
-        (200, b'{"type": "AVRO"}', "no schema registry answered"),
+        (200, VERSIONS, ""),
+        (200, b'{"getSchemaResponses": []}', "topic t: has no schema there"),
+        (200, b'{"getSchemaResponses": [{"type": "AVRO"}]}', "no schema registry answered"),
+        (200, b'{"type": "AVRO", "data": "{}"}', "no schema registry answered"),
         (200, b"<html>", "no schema registry answered"),
         (404, b'{"reason": "Schema not found"}', "topic t: has no schema there"),
         (401, b"", "topic t: HTTP 401"),
@@ -442,9 +450,10 @@ def test_the_schema_of_a_topic_comes_from_pulsar_s_registry(status: int, body: b
         url = f"http://127.0.0.1:{server.server_port}/"
         if problem:
             with pytest.raises(OptionError, match=problem):
-                fetch_schema(url, "t", "secret", None)
+                fetch_schemas(url, "t", "secret", None)
         else:
-            assert fetch_schema(url, "t", "secret", None) == RegisteredSchema("AVRO", "{}")
+            newest, older = fetch_schemas(url, "t", "secret", None)
+            assert (newest, older) == (RegisteredSchema("AVRO", "{}"), RegisteredSchema("JSON", ""))
         thread.join()
 
-    assert requests == [("/admin/v2/schemas/public/default/t/schema", "Bearer secret")]
+    assert requests == [("/admin/v2/schemas/public/default/t/schemas", "Bearer secret")]

@@ -7,6 +7,8 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pulsar
+import pulsar.schema
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
@@ -27,6 +29,8 @@ from trilogue.spark.payload.confluent_protobuf import read_indexes
 from trilogue.spark.payload.resolution import resolve_payload
 from trilogue.spark.range_reader import read_range
 from trilogue.spark.read_options import ReadOptions
+from trilogue.spark.reader import RangePartition
+from trilogue.spark.source import DefaultSource
 
 FIRST = {
     "type": "record", "name": "Flight", "namespace": "air",
@@ -129,6 +133,59 @@ def test_each_message_of_avro_is_read_by_its_own_schema(server, registry):
     assert read(chosen, 8)[:2] == [{"tail": "N0"}, {"tail": None}]
     with pytest.raises(MalformedRecord, match=f"{topic}-0, offset 2: "):
         read(given(server, topic, "avro", mode="FAILFAST", columns="value,offset"), 8)
+
+
+def test_a_frame_keeps_the_columns_that_it_was_loaded_with(server, registry):
+    """Spark asks for a reader each time a frame is used, however old its columns are by then."""
+    topic, other = make_topic(server, 1), make_topic(server, 1)
+    registry.register_schema(f"{topic}-value", Schema(json.dumps(FIRST), "AVRO"))
+    options = given(server, topic, "avro")
+    loaded = DefaultSource(options).schema()
+    write_flights(server, registry, topic)  # registers the second version
+    assert DefaultSource(options).schema() != loaded
+
+    task = DefaultSource(options).streamReader(loaded)
+    rows = [row for one in task.read(RangePartition(Range(topic, 0, 0, 2))) for row in one["value"]]
+
+    assert [row.as_py() for row in rows] == [{"id": 0, "tail": "N0"}, {"id": 2, "tail": None}]
+    assert DefaultSource(options).reader(loaded)
+    pinned = options | {"schema.registry.version": "2"}
+    with pytest.raises(OptionError, match="no other can be given"):
+        DefaultSource(pinned).reader(loaded)
+    registry.register_schema(f"{other}-value", Schema(json.dumps(AIRPORT), "AVRO"))
+    with pytest.raises(OptionError, match="no other can be given"):
+        DefaultSource(given(server, other, "avro")).reader(loaded)
+
+
+class Item(pulsar.schema.Record):
+    id = pulsar.schema.Long(required=True)
+
+
+FARE = {"id": pulsar.schema.Long(required=True),
+        "fare": pulsar.schema.Double(required_default=True)}  # fmt: skip
+NewItem = type("Item", (pulsar.schema.Record,), FARE)
+
+
+def test_a_frame_of_a_pulsar_topic_keeps_its_columns(server):
+    topic = make_topic(server, 1)
+    options = {"kafka.bootstrap.servers": server.kafka, "subscribe": topic, "payload": "json",
+               "columns": "value", "admin.url": server.http}  # fmt: skip
+    client = pulsar.Client(server.pulsar, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    first = client.create_producer(topic, schema=pulsar.schema.JsonSchema(Item))
+    first.send(Item(id=1))
+    loaded = DefaultSource(options).schema()
+    second = client.create_producer(topic, schema=pulsar.schema.JsonSchema(NewItem))
+    second.send(NewItem(id=2, fare=1.5))
+    client.close()
+    newest = DefaultSource(options).schema()
+
+    for schema, rows in (
+        (loaded, [{"id": 1}, {"id": 2}]),
+        (newest, [{"id": 1, "fare": None}, {"id": 2, "fare": 1.5}]),
+    ):
+        task = DefaultSource(options).streamReader(schema)
+        batches = task.read(RangePartition(Range(topic, 0, 0, 2)))
+        assert [row for one in batches for row in one["value"].to_pylist()] == rows
 
 
 def test_schemas_that_others_use_are_read_with_them(server, registry):

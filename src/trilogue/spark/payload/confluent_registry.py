@@ -80,6 +80,15 @@ class ConfluentRegistry:
         name = urllib.parse.quote(subject, safe="")
         return self._fetch(f"/subjects/{name}/versions/{version}", layout)
 
+    def fetch_versions(self, subject: str) -> list[int]:
+        """Return the numbers of the versions of a subject, the oldest first; SchemaUnavailable."""
+        body = self._get(f"/subjects/{urllib.parse.quote(subject, safe='')}/versions")
+        if not isinstance(body, list | None) or not all(
+            isinstance(each, int) for each in body or ()
+        ):
+            raise self._unavailable("an answer without versions")
+        return sorted(body or ())
+
     def fetch_id(self, schema_id: int, layout: str = "") -> SubjectVersion | None:
         """Return the schema of an id, None where the registry has none; SchemaUnavailable."""
         return self._fetch(f"/schemas/ids/{schema_id}", layout, schema_id)

@@ -32,3 +32,16 @@ def find_common_schema(
     if not found:
         raise OptionError("payload: no topic to take the schema of; give option 'payloadSchema'")
     return next(iter(found))
+
+
+def choose_version(
+    versions: Iterable[RegisteredSchema], fits: Callable[[RegisteredSchema], bool]
+) -> RegisteredSchema:
+    """Return the first version that fits; the first of all where none does."""
+    first: RegisteredSchema | None = None
+    for version in versions:
+        if fits(version):
+            return version
+        first = first or version
+    assert first is not None
+    return first

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trilogue.spark.errors import OptionError
-from trilogue.spark.payload.payload_options import Format, PayloadOptions
-from trilogue.spark.payload.registered_schema import RegisteredSchema, find_common_schema
+from trilogue.spark.payload.payload_options import LATEST, Format, PayloadOptions
+from trilogue.spark.payload.registered_schema import (
+    RegisteredSchema,
+    choose_version,
+    find_common_schema,
+)
 from trilogue.spark.read_options import ReadOptions
 
 if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
     from trilogue.spark.payload.confluent_registry import ConfluentRegistry
     from trilogue.spark.payload.payload import Payload
 
 VALUE_SUFFIX = "-value"
 
 
-def resolve_payload(options: ReadOptions) -> Payload | None:
-    """Return the payload with its schema; the registry gives it where the options do not."""
+def resolve_payload(options: ReadOptions, columns: StructType | None = None) -> Payload | None:
+    """Return the payload with its schema; the registry gives it where the options do not.
+
+    `columns`: those that a value had when Spark planned a query. The newest version that has them
+    is taken, where the newest of all has others by now and no version is named.
+    """
     wanted = options.payload
     if wanted is None:
         return None
@@ -29,24 +41,41 @@ def resolve_payload(options: ReadOptions) -> Payload | None:
         wanted = replace(wanted, registry=registry)
     registered = None
     if wanted.schema_text is None and wanted.descriptor is None:
-        registered = _fetch(options, wanted)
+        registered = _fetch(options, wanted, columns)
     return make_payload(wanted, registered)
 
 
-def _fetch(options: ReadOptions, wanted: PayloadOptions) -> RegisteredSchema:
+def _fetch(
+    options: ReadOptions, wanted: PayloadOptions, columns: StructType | None
+) -> RegisteredSchema:
+    from trilogue.spark.payload.payload import make_payload
+
+    def fits(found: RegisteredSchema) -> bool:
+        if columns is None:
+            return True
+        with suppress(OptionError):  # of an old version; the newest one is resolved once more
+            there = make_payload(wanted, found).schema
+            return bool(there.simpleString() == columns.simpleString())
+        return False
+
     if wanted.registry is not None:
         registry = wanted.registry
         subjects = [wanted.subject] if wanted.subject else None
         return find_common_schema(
             subjects or [f"{topic}{VALUE_SUFFIX}" for topic in _find_topics(options)],
-            lambda subject: _fetch_confluent(registry, subject, wanted),
+            lambda subject: choose_version(_fetch_confluent(registry, subject, wanted), fits),
         )
-    from trilogue.spark.payload.pulsar_registry import fetch_schema
+    from trilogue.spark.payload.pulsar_registry import fetch_schemas
 
     url, tls = wanted.admin_url, options.security.make_context()
     assert url is not None
+    # Messages of Avro are read by one schema here: that of an old version would misread new ones.
+    count = 1 if wanted.format is Format.AVRO else None
     return find_common_schema(
-        _find_topics(options), lambda topic: fetch_schema(url, topic, wanted.admin_token, tls)
+        _find_topics(options),
+        lambda topic: choose_version(
+            fetch_schemas(url, topic, wanted.admin_token, tls)[:count], fits
+        ),
     )
 
 
@@ -58,18 +87,26 @@ def _find_topics(options: ReadOptions) -> list[str]:
 
 def _fetch_confluent(
     registry: ConfluentRegistry, subject: str, wanted: PayloadOptions
+) -> Iterator[RegisteredSchema]:
+    """Iterate over the wanted version of a subject, or over all of them, the newest first."""
+    yield _fetch_version(registry, subject, wanted, wanted.subject_version)
+    if wanted.subject_version == LATEST:
+        for version in reversed(registry.fetch_versions(subject)[:-1]):
+            yield _fetch_version(registry, subject, wanted, version)
+
+
+def _fetch_version(
+    registry: ConfluentRegistry, subject: str, wanted: PayloadOptions, version: int | str
 ) -> RegisteredSchema:
-    """Return the wanted version of a subject, with what it references."""
+    """Return a version of a subject, with what it references."""
     from trilogue.spark.payload.confluent_registry import SERIALIZED
     from trilogue.spark.payload.confluent_schemas import expand_avro, expand_json
 
     is_protobuf = wanted.format is Format.PROTOBUF
-    found = registry.fetch_version(
-        subject, wanted.subject_version, SERIALIZED if is_protobuf else ""
-    )
+    found = registry.fetch_version(subject, version, SERIALIZED if is_protobuf else "")
     if found is None:
         raise OptionError(
-            f"subject {subject}: no version {wanted.subject_version} in the registry "
+            f"subject {subject}: no version {version} in the registry "
             f"{registry.urls[0]}; give option 'schema.registry.subject' or 'payloadSchema'"
         )
     kind = found.language
