@@ -43,6 +43,8 @@ class Member(Protocol):
 class ConfluentMember:
     """librdkafka; counts how often it was given or lost partitions."""
 
+    at_once = 1  # messages of one poll at most, as the library has it
+
     def __init__(
         self, address: str, group: str, topic: str, *, strategy: str = "range", instance: str = ""
     ) -> None:
@@ -61,11 +63,15 @@ class ConfluentMember:
         self.rebalances += 1
 
     def poll(self) -> None:
-        message = self.consumer.poll(POLL)
-        if message is not None and message.error() is not None:
-            self.errors.append(message.error().name())
-        elif message is not None:
+        message, polled = self.consumer.poll(POLL), 1
+        while message is not None:
+            if message.error() is not None:
+                self.errors.append(message.error().name())
+                return
             self.reads.append(confluent_read(message))
+            if polled == self.at_once:
+                return
+            message, polled = self.consumer.poll(0), polled + 1
 
     def partitions(self) -> set[int]:
         return {place.partition for place in self.consumer.assignment()}

@@ -1,46 +1,137 @@
-"""A server with several nodes is restarted while producers of three protocols go on."""
+"""A server with several nodes is restarted, or its nodes one by one, while clients go on."""
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.conformance.clients.kafka_programs import JAVA_4
 from tests.crash.cluster.test_spread_slots import assert_good
-from tests.crash.cluster.test_take_over import ACKS, Loads
-from tests.crash.load import running
-from tests.node_ports import find_node_ports
-from tests.server import start_server
+from tests.crash.cluster.test_take_over import ACKS, WAIT_S, Loads
+from tests.crash.kafka.group_load import PacedLoad
+from tests.crash.kafka.mixed_groups import MixedGroups
+from tests.crash.ledger import Ledger
+from tests.crash.load import create_topic, full_read, running
+from tests.crash.test_kill_nodes import is_gone, pids_of_nodes
+from tests.node_ports import NodePorts, find_node_ports
+from tests.server import Server, start_server
+from tests.waiting import wait_until
 
-NODES = 3
+NODES, PARTITIONS = 3, 4
 ROUNDS = 2
 LISTENERS = ("kafka", "pulsar", "tubemq-master", "tubemq-broker", "http")
 
+Report = Callable[[object], None]
 
-@pytest.mark.long
-@pytest.mark.timeout(600)
-def test_producers_of_three_protocols_go_on_through_restarts(
-    tmp_path: Path, chance: random.Random, report: Callable[[object], None]
-):
-    ports = find_node_ports(NODES, *LISTENERS)
-    listen = ports.listen
-    server = start_server(tmp_path / "data", listen=listen, nodes=NODES)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+
+
+@pytest.fixture
+def ports() -> NodePorts:
+    return find_node_ports(NODES, *LISTENERS)
+
+
+def start(tmp_path: Path, ports: NodePorts) -> Server:
+    return start_server(tmp_path / "data", listen=ports.listen, nodes=NODES)
+
+
+def start_loads(server: Server, ports: NodePorts, chance: random.Random) -> Loads:
     others = [
         {name.replace("-", "_"): ports.addresses(name).split(",")[at] for name in LISTENERS}
         for at in range(1, NODES)
     ]
-    loads = Loads([server], others, chance)
+    return Loads([server], others, chance)
+
+
+def end_each(server: Server, number: signal.Signals, advance: Callable[[], object]) -> list[float]:
+    """End one node after the other, which the supervisor starts again; seconds of each."""
+    took_s = []
+    for pid in pids_of_nodes(server):
+        began_s = time.monotonic()
+        os.kill(pid, number)
+        wait_until(lambda pid=pid: is_gone(server, pid), "a node is started again", WAIT_S)
+        advance()
+        took_s.append(time.monotonic() - began_s)
+    return took_s
+
+
+def test_producers_of_three_protocols_go_on_through_restarts(
+    tmp_path: Path, chance: random.Random, report: Report, ports: NodePorts
+):
+    server = start(tmp_path, ports)
+    loads = start_loads(server, ports, chance)
     waits_s: list[float] = []
     with running(loads.threads):
         for _ in range(ROUNDS):
             loads.wait_for_acks(ACKS)
             began_s = time.monotonic()
             assert server.stop() == 0, server.output
-            server = start_server(tmp_path / "data", listen=listen, nodes=NODES)
+            server = start(tmp_path, ports)
             loads.wait_for_acks(ACKS)
             waits_s.append(time.monotonic() - began_s)
     assert_good(loads, server, report, waits_s)
+    assert server.stop() == 0, server.output
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["stopped", "killed"])
+def test_producers_of_three_protocols_go_on_while_nodes_end_one_by_one(
+    *,
+    tmp_path: Path,
+    chance: random.Random,
+    report: Report,
+    ports: NodePorts,
+    number: signal.Signals,
+):
+    server = start(tmp_path, ports)
+    loads = start_loads(server, ports, chance)
+    with running(loads.threads):
+        loads.wait_for_acks(ACKS)
+        waits_s = end_each(server, number, lambda: loads.wait_for_acks(ACKS))
+    assert_good(loads, server, report, waits_s)
+    assert server.stop() == 0, server.output
+
+
+@pytest.mark.java
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["stopped", "killed"])
+def test_members_of_kafkas_groups_go_on_while_nodes_end_one_by_one(
+    *,
+    tmp_path: Path,
+    chance: random.Random,
+    report: Report,
+    ports: NodePorts,
+    number: signal.Signals,
+):
+    JAVA_4.require()
+    server = start(tmp_path, ports)
+    address, topic = ports.addresses("kafka"), "t"
+    JAVA_4.request("create", address, topic="first", partitions=1)  # its program takes a while
+    ledger = Ledger(chance.randbytes(8))
+    create_topic(address, topic, PARTITIONS)
+    load = PacedLoad(address, topic, PARTITIONS, ledger, number=1, seed=chance.randrange(10**6))
+    groups = MixedGroups(address, topic, PARTITIONS, ledger, with_java=True)
+
+    def advance() -> None:
+        groups.settle()
+        ledger.wait_for_acks(200, WAIT_S)
+
+    try:
+        with running([load, *groups.parts]):
+            advance()
+            took_s = end_each(server, number, advance)
+            load.stop()
+            read_s = groups.wait_until_read(WAIT_S)
+    finally:
+        JAVA_4.stop()
+    verdict = ledger.verdict(full_read(address, topic, PARTITIONS))
+    seconds = ", ".join(f"{each:.1f}" for each in took_s)
+    took = f"seconds of each: {seconds}; all read after {read_s:.1f}"
+    report(f"{verdict}; {took}; users saw: {groups.problems}")
+    assert verdict.bad == {}, verdict.examples
+    groups.assert_good()
     assert server.stop() == 0, server.output

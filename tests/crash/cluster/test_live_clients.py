@@ -26,8 +26,8 @@ from tests.conformance.clients.kafka_shares import ShareMember, Shares
 from tests.conformance.clients.pulsar import ClientError, Connection, In, Out, connect
 from tests.conformance.clients.pulsar_libraries import PulsarJava
 from tests.conformance.pulsar.pulsar_admin import Admin
-from tests.crash.kafka.group_load import GroupMember, PacedLoad, Watch, missing, settle
-from tests.crash.kafka.test_groups_kill import classic, shared_out
+from tests.crash.kafka.group_load import PacedLoad
+from tests.crash.kafka.mixed_groups import MixedGroups
 from tests.crash.ledger import Ledger
 from tests.crash.load import create_topic, full_read, running
 from tests.crash.parts import Part
@@ -197,36 +197,26 @@ def test_groups_of_both_kinds_go_on(
     ledger = Ledger(chance.randbytes(8))
     create_topic(address, topic, 4)
     load = PacedLoad(address, topic, 4, ledger, number=1, seed=chance.randrange(10**6))
-    kinds = {"classic": classic, "shared-out": shared_out}
-    seen: dict[str, set[tuple[int, int]]] = {group: set() for group in kinds}
-    members = {
-        group: [GroupMember(make, seen[group]) for make in made(address, group, with_java=True)]
-        for group, made in kinds.items()
-    }
-    watches = [Watch(address, group, topic, 4) for group in kinds]
-    readers = [each for group in members.values() for each in group]
+    groups = MixedGroups(address, topic, 4, ledger, with_java=True)
     problems: list[list[str]] = []
 
     def advance() -> None:
-        for group, of in members.items():
-            settle(address, group, of, 4)
+        groups.settle()
         ledger.wait_for_acks(200, WAIT_S)
-        problems.append(sorted({each for reader in readers for each in reader.problems}))
+        problems.append(groups.problems)
 
     try:
-        with running([load, *watches, *readers]):
+        with running([load, *groups.parts]):
             advance()
             took = interrupt(cluster, nodes, advance)
             load.stop()
-            for group, found in seen.items():
-                wait_until(lambda found=found: not missing(ledger, found), group, WAIT_S)
+            groups.wait_until_read(WAIT_S)
     finally:
         JAVA_4.stop()
     verdict = ledger.verdict(full_read(address, topic, 4))
-    report(f"{verdict}; {took}; commits {[each.commits for each in readers]}; {problems[:-1]}")
+    report(f"{verdict}; {took}; commits {groups.commits}; {problems[:-1]}")
     assert verdict.bad == {}, verdict.examples
-    assert [each.went_back for each in watches] == [[], []]
-    assert [each.broken for each in readers] == [None] * len(readers)
+    groups.assert_good()
     stop(nodes)
 
 

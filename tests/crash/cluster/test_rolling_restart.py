@@ -26,13 +26,12 @@ from tests.crash.cluster.test_live_tubemq import (
 )
 from tests.crash.cluster.test_spread_slots import assert_good
 from tests.crash.cluster.test_take_over import ACKS, WAIT_S, Loads
-from tests.crash.kafka.group_load import GroupMember, PacedLoad, Watch, missing, settle
-from tests.crash.kafka.test_groups_kill import classic, shared_out
+from tests.crash.kafka.group_load import PacedLoad
+from tests.crash.kafka.mixed_groups import MixedGroups
 from tests.crash.ledger import Ledger
 from tests.crash.load import create_topic, full_read, running
 from tests.node.cluster.shared_cluster import SharedCluster
 from tests.server import Server, run_trilogue
-from tests.waiting import wait_until
 
 __all__ = ["driver"]  # a fixture
 PARTITIONS = 4
@@ -91,22 +90,6 @@ def test_producers_of_three_protocols_see_no_error(
     stop(nodes)
 
 
-def describe(
-    watch: Watch,
-    members: list[GroupMember],
-    seen: dict[str, set[tuple[int, int]]],
-    ledger: Ledger,
-) -> str:
-    """Return what a group has not read, its committed offsets, and where its members are."""
-    left = missing(ledger, seen[watch.group])
-    by_partition = {
-        each: sorted(at for number, at in left if number == each) for each in range(PARTITIONS)
-    }
-    ends = {each: (len(at), at[:2], at[-2:]) for each, at in by_partition.items()}
-    places = [(sorted(each.has), each.reads, each.problems[-2:]) for each in members]
-    return f"{watch.group}: not read {ends}; committed {watch.last}; {places}"
-
-
 @pytest.mark.java
 def test_members_of_kafkas_groups_go_on(
     cluster: SharedCluster,
@@ -122,39 +105,24 @@ def test_members_of_kafkas_groups_go_on(
     ledger = Ledger(chance.randbytes(8))
     create_topic(address, topic, PARTITIONS)
     load = PacedLoad(address, topic, PARTITIONS, ledger, number=1, seed=chance.randrange(10**6))
-    kinds = {"classic": classic, "shared-out": shared_out}
-    seen: dict[str, set[tuple[int, int]]] = {group: set() for group in kinds}
-    members = {
-        group: [GroupMember(make, seen[group]) for make in made(address, group, with_java=True)]
-        for group, made in kinds.items()
-    }
-    watches = [Watch(address, group, topic, PARTITIONS) for group in kinds]
-    readers = [each for group in members.values() for each in group]
+    groups = MixedGroups(address, topic, PARTITIONS, ledger, with_java=True)
 
     def advance() -> None:
-        for group, of in members.items():
-            settle(address, group, of, PARTITIONS)
+        groups.settle()
         ledger.wait_for_acks(200, WAIT_S)
 
     try:
-        with running([load, *watches, *readers]):
+        with running([load, *groups.parts]):
             advance()
             took = restart_each(cluster, nodes, advance, drains=drains)
             load.stop()
-            for watch in watches:
-                wait_until(
-                    lambda found=seen[watch.group]: not missing(ledger, found),
-                    lambda watch=watch: describe(watch, members[watch.group], seen, ledger),
-                    WAIT_S,
-                )
+            read_s = groups.wait_until_read(WAIT_S)
     finally:
         JAVA_4.stop()
     verdict = ledger.verdict(full_read(address, topic, PARTITIONS))
-    problems = sorted({each for reader in readers for each in reader.problems})
-    report(f"{verdict}; {took}; users saw: {problems}")
+    report(f"{verdict}; {took}; all read after {read_s:.1f}; users saw: {groups.problems}")
     assert verdict.bad == {}, verdict.examples
-    assert [each.went_back for each in watches] == [[], []]
-    assert [each.broken for each in readers] == [None] * len(readers)
+    groups.assert_good()
     stop(nodes)
 
 
