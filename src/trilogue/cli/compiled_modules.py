@@ -18,6 +18,8 @@ COMPILED_MODULES: Final = (
     "trilogue.gateway.kafka.produce.durable_replies",
     "trilogue.gateway.kafka.produce.fast_path",
     "trilogue.gateway.kafka.produce.request_template",
+    "trilogue.gateway.pulsar.non_persistent.send_turn",
+    "trilogue.gateway.pulsar.send_fast_path",
     "trilogue.gateway.reply_slots",
     "trilogue.gateway.telemetry.request_latency",
     "trilogue.gateway.transport_writer",

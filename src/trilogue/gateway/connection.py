@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -156,7 +156,18 @@ class MultiplexedConnection(ABC):
         """Send bytes of frames; they must not be changed afterwards."""
         self.gathered.append(buffer)
         self._out_bytes += len(buffer)
-        if not self.in_step and not self._flush_due:
+        if not self.in_step:
+            self._flush_later()
+
+    def write_all(self, buffers: Sequence[Buffer]) -> None:
+        """Send several."""
+        self.gathered += buffers
+        self._out_bytes += sum(map(len, buffers))
+        if not self.in_step:
+            self._flush_later()
+
+    def _flush_later(self) -> None:
+        if not self._flush_due:
             self._flush_due = True
             self.gateway.call_soon(self.flush)
 

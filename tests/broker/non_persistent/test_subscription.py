@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from trilogue.broker.errors import SubscriptionBusy
 from trilogue.broker.non_persistent.subscription import NonPersistentSubscription
@@ -113,3 +115,32 @@ def test_messages_above_the_dispatch_rate_are_dropped():
 
     assert 10 <= taken.count("a") <= 21
     assert subscription.dropped.messages == taken.count("")
+
+
+@given(
+    kind=st.sampled_from([EXCLUSIVE, FAILOVER, SHARED, KEY_SHARED]),
+    demands=st.lists(st.integers(0, 6), max_size=3),
+    entries=st.lists(st.tuples(st.integers(1, 3), st.integers(0, 9)), max_size=12),
+)
+def test_several_entries_are_shared_out_as_one_after_the_other(kind, demands, entries):
+    counts = [count for count, _ in entries]
+    keys = [key_hash(b"%d" % key) for _, key in entries]
+    both = make_subscription(), make_subscription()
+    for subscription in both:
+        for number, demand in enumerate(demands if kind is not EXCLUSIVE else demands[:1]):
+            subscription.join(make_consumer(f"c{number}", demand), kind)
+    one_by_one, together = both
+
+    taken = [offer(one_by_one, count, key) for count, key in zip(counts, keys, strict=True)]
+    shares = together.share_out(counts, [10 * count for count in counts], keys, None, 0.0)
+
+    found = {index: each.name for each, indexes in shares.items() for index in indexes}
+    assert taken == [found.get(index, "") for index in range(len(entries))]
+    assert state_of(one_by_one) == state_of(together)
+
+
+def state_of(subscription: NonPersistentSubscription) -> list[object]:
+    counters = subscription.sent, subscription.dropped
+    return [(each.demand, each.messages_out, each.entries_out, each.bytes_out)
+            for each in subscription.members] + [
+        (each.messages, each.size) for each in counters]  # fmt: skip

@@ -125,7 +125,23 @@ def metadata_values(octets: bytes) -> dict | None:
 def test_send_is_read_as_the_runtime_reads_it(octets: bytes, rest: bytes, last: bool):
     frame = frame_of(6, octets, rest, type_last=last)
 
-    check("read_send", send_values(octets, len(frame) - len(rest)), memoryview(frame))
+    expected = send_values(octets, len(frame) - len(rest))
+    check("read_send", expected, memoryview(frame))
+    assert [head_of(each, frame) for each in ROOMS] == 2 * [expected and head_values(expected)]
+
+
+def head_values(values: tuple) -> tuple:
+    """What `SendHead` has of what `read_send` returns."""
+    producer_id, sequence_id, _, highest, _, _, least, most, section_at = values
+    return producer_id, sequence_id, highest, bool(least or most), section_at
+
+
+def head_of(room: Room, frame: bytes) -> tuple | None:
+    head = room.hot.SendHead()
+    if not head.read(memoryview(frame)):
+        return None
+    return (head.producer_id, head.sequence_id, head.highest_sequence_id, head.is_in_transaction,
+            head.section_at)  # fmt: skip
 
 
 @given(octets=encoded(CommandFlow.DESCRIPTOR))
@@ -323,6 +339,16 @@ def test_any_bytes_are_read_or_refused_by_both_twins_alike(data: st.DataObject):
     reported = [outcome(getattr(room.hot, reader), octets) for room in ROOMS]
 
     assert reported[0] == reported[1]
+    if reader == "read_send":
+        expected = None if isinstance(reported[0], str) else head_values(reported[0])
+        assert [head_of(room, octets) for room in ROOMS] == [expected, expected]
+
+
+def test_a_frame_of_another_command_is_no_send(room: Room):
+    send = CommandSend(producer_id=1, sequence_id=2).SerializeToString()
+
+    assert head_of(room, frame_of(6, send)) == (1, 2, 0, False, 4 + len(frame_of(6, send)[4:]))
+    assert head_of(room, frame_of(7, send)) is None
 
 
 def test_malformed_send_is_refused(room: Room):

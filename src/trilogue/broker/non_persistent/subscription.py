@@ -13,11 +13,12 @@ is dropped for this subscription, and counted. Nothing waits, so nothing is acke
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 
 from trilogue.broker.cursors.position import Position
 from trilogue.broker.non_persistent.counters import TrafficCounter
 from trilogue.broker.quotas.topic_rates import PartitionRates, SubscriptionLimiter
-from trilogue.broker.subscriptions.consumer import SubscriptionConsumer
+from trilogue.broker.subscriptions.consumer import KEYLESS, SubscriptionConsumer
 from trilogue.broker.subscriptions.key_shared import KeyAssigner, make_key_assigner
 from trilogue.broker.subscriptions.single_active_consumer import SingleActiveConsumer
 from trilogue.broker.subscriptions.subscription import (
@@ -105,12 +106,40 @@ class NonPersistentSubscription:
             return None
         if rates is not None:
             self._limiter.count(rates, messages, size, now_s)
-        member.demand -= messages
-        member.messages_out += messages
-        member.entries_out += 1
-        member.bytes_out += size
+        _hand_out(member, 1, messages, size)
         self.sent.count(messages, size, now_s)
         return member
+
+    def share_out(
+        self,
+        messages: Sequence[int],
+        sizes: Sequence[int],
+        keys: Sequence[int],
+        rates: PartitionRates | None,
+        now_s: float,
+    ) -> dict[SubscriptionConsumer, list[int]]:
+        """Return which entries of several each consumer gets, as indexes, and take its permits.
+
+        The others are dropped. `keys` are the hashes of keys, where `needs_key`.
+        """
+        if self._single_active is None or rates is not None:
+            shares: dict[SubscriptionConsumer, list[int]] = {}
+            for index, (count, size) in enumerate(zip(messages, sizes, strict=True)):
+                key = keys[index] if keys else KEYLESS
+                found = self.offer(count, size, key, rates, now_s)
+                if found is not None:
+                    shares.setdefault(found, []).append(index)
+            return shares
+        member = self._choose(KEYLESS)
+        taken = 0 if member is None else _within(messages, member.demand)
+        if taken < len(messages):
+            self.dropped.count(sum(messages[taken:]), sum(sizes[taken:]), now_s)
+        if member is None:
+            return {}
+        count, size = sum(messages[:taken]), sum(sizes[:taken])
+        _hand_out(member, taken, count, size)
+        self.sent.count(count, size, now_s)
+        return {member: list(range(taken))}
 
     def _choose(self, key: int) -> SubscriptionConsumer | None:
         if self._single_active is not None:
@@ -134,3 +163,19 @@ class NonPersistentSubscription:
         if found is not None:
             self._next = (place + 1) % count
         return found
+
+
+def _within(messages: Sequence[int], demand: int) -> int:
+    """Return how many entries go out before the demand is used up; an entry is never split."""
+    for taken, count in enumerate(messages):
+        if demand <= 0:
+            return taken
+        demand -= count
+    return len(messages)
+
+
+def _hand_out(member: SubscriptionConsumer, entries: int, messages: int, size: int) -> None:
+    member.demand -= messages
+    member.messages_out += messages
+    member.entries_out += entries
+    member.bytes_out += size

@@ -74,10 +74,10 @@ class NonPersistentTopic:
         self.received = TrafficCounter(now_s)
         self.idle_since_s = now_s
         self.deleted = False
+        self.next_entry_id = 0  # of the next message; ids do not survive the topic
         self._namespaces = namespaces
         self._policies = DEFAULT_POLICIES
         self._rates: PartitionRates | None = None
-        self._next_entry = 0
 
     @property
     def index(self) -> int:
@@ -117,11 +117,6 @@ class NonPersistentTopic:
     def is_used(self) -> bool:
         """Whether a producer or consumer is connected."""
         return not self.writers.is_idle or self.consumer_count > 0
-
-    def next_entry_id(self) -> int:
-        """Return the entry id of the next message; ids do not survive the topic."""
-        self._next_entry += 1
-        return self._next_entry - 1
 
     def take_epoch(self, writer: Writer) -> None:
         """Give a producer that gets exclusive access the topic's epoch, which is not durable."""

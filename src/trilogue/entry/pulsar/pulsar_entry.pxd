@@ -4,7 +4,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from trilogue.entry.header cimport CHECKED_FROM, CHECKSUM_AT
 from trilogue.entry.memory cimport (
-    bytes_of, copy, load32, new_bytes, store32, store64, writable_bytes_of, write_header
+    bytes_of, copy, load32, new_bytes, quick_crc32c, store32, store64, writable_bytes_of, write_header
 )
 from trilogue.entry.pulsar.layout cimport (
     BATCH, BLOCK_VERSION, BROKER_METADATA_PART, BROKER_TIME_AT, CHECKSUM_PART, CHUNK, DELAYED,
@@ -26,15 +26,32 @@ cdef Py_ssize_t _COMBINED
 cdef int _PULSAR, _TRANSACTIONAL
 cdef int64_t _SMALLEST_MESSAGE, _OTHER_TEXTS
 
-@cython.locals(data="const uint8_t *", out="uint8_t *", size=Py_ssize_t, at=Py_ssize_t,
-               crc=uint32_t, total=uint32_t, has_crc=bint, metadata_size=int64_t, fields=Fields,
-               key=uint64_t, sequence_id=int64_t, highest=int64_t, time_ms=int64_t, count=int64_t,
-               records=int64_t, flags=int, attributes=int,
-               values=tuple)
+
+@cython.final
+cdef class SentSection:
+    cdef readonly Py_ssize_t body_at, metadata_size
+    cdef readonly uint32_t crc
+    cdef readonly int64_t sequence_id, highest_sequence_id, time_ms, message_count, record_count
+    cdef readonly int flags, attributes
+    cdef readonly str producer_name
+
+    @cython.locals(data="const uint8_t *", size=Py_ssize_t, at=Py_ssize_t, known=int64_t,
+                   crc=uint32_t, has_crc=bint, metadata_size=int64_t, fields=Fields,
+                   sequence_id=int64_t, time_ms=int64_t, count=int64_t)
+    cpdef read(self, object view, int64_t message_count_limit=*)
+
+    cpdef bint can_be_sent(self) noexcept
+    cpdef bint is_encrypted(self) noexcept
+
+
 cpdef tuple build_entry(object section, int64_t broker_ms, int64_t message_count_limit=*)
 
-cdef void _write_block(uint8_t *out, int flags, uint32_t metadata_size, int64_t sequence_id,
-                       int64_t highest) noexcept
+@cython.locals(out="uint8_t *", size=Py_ssize_t, at=Py_ssize_t, crc=uint32_t, total=uint32_t,
+               key=uint64_t, time_ms=int64_t, count=int64_t, records=int64_t, attributes=int,
+               values=tuple, stamp_values=tuple)
+cpdef tuple build_checked(object view, SentSection sent, int64_t broker_ms)
+
+cdef void _write_block(uint8_t *out, SentSection sent) noexcept
 
 @cython.locals(highest=int64_t)
 cdef int64_t _highest(Fields fields, int64_t sequence_id) except? -1

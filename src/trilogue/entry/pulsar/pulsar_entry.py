@@ -43,6 +43,7 @@ if not cython.compiled:  # pulsar_entry.pxd imports the compiled version
         copy,
         load32,
         new_bytes,
+        quick_crc32c,
         store32,
         store64,
         writable_bytes_of,
@@ -114,71 +115,116 @@ def producer_key(name: str) -> int:
     return int.from_bytes(digest, "big")
 
 
+class SentSection:
+    """The section of a SEND, checked, and what an entry says about it."""
+
+    __slots__ = (
+        "attributes",
+        "body_at",
+        "crc",
+        "flags",
+        "highest_sequence_id",
+        "message_count",
+        "metadata_size",
+        "producer_name",
+        "record_count",
+        "sequence_id",
+        "time_ms",
+    )
+
+    def read(self, view: View, message_count_limit: Int = 1_000_000) -> None:
+        """Check a section: its checksum, its sizes and its metadata.
+
+        Raises `CorruptEntry` for a wrong checksum, `InvalidEntry` for what is not allowed.
+        """
+        data = bytes_of(view)
+        size = len(view)
+        at = self.body_at = _body_at(view)
+        known = quick_crc32c(view, at)
+        if known < 0:
+            known = crc32c(view[at:])
+        crc = self.crc = known
+        has_crc = at >= PART_HEAD_SIZE and _begins_part(data, at - PART_HEAD_SIZE, CHECKSUM_PART)
+        if has_crc and crc != load32(data, at - 4):
+            raise CorruptEntry(f"checksum {crc:08x}, the producer has {load32(data, at - 4):08x}")
+        metadata_size = self.metadata_size = load32(data, at) if size - at >= 4 else size
+        if metadata_size > size - at - 4:
+            raise InvalidEntry(f"no room for metadata in {size - at} bytes")
+        fields = Fields(view)
+        try:
+            fields.scan(at + 4, at + 4 + metadata_size)
+            self.producer_name = _checked_name(fields)
+            sequence_id = signed64(fields.needed(META_SEQUENCE_ID))
+            time_ms = signed64(fields.needed(META_PUBLISH_TIME))
+        except WireError as error:
+            raise InvalidEntry(f"metadata: {error}") from error
+        if time_ms < 0:
+            raise InvalidEntry(f"publish time {fields.number(META_PUBLISH_TIME, 0)}")
+        count = _message_count(fields, size - at - 4 - metadata_size, message_count_limit)
+        self.sequence_id, self.time_ms, self.message_count = sequence_id, time_ms, count
+        self.highest_sequence_id = _highest(fields, sequence_id)
+        self.flags = _flags(fields, has_crc)
+        self.record_count = _record_count(fields, count)
+        self.attributes = _attributes(fields)
+
+    def can_be_sent(self) -> Bool:
+        """Whether consumers can be sent it as it is: with its checksum, and nothing before that."""
+        return self.body_at == PART_HEAD_SIZE and not self.flags & OUR_CHECKSUM
+
+    def is_encrypted(self) -> Bool:
+        """Whether only clients with the key can read it."""
+        return (self.flags & ENCRYPTED) != 0
+
+
 def build_entry(
     section: Buffer, *, broker_ms: Int, message_count_limit: Int = 1_000_000
 ) -> tuple[memoryview, EntryHeader, Stamp]:
     """Build an entry of the section of a SEND; the append sets base offset and epoch.
 
-    Raises `CorruptEntry` for a wrong checksum, `InvalidEntry` for a section that is not allowed.
+    Raises what `SentSection.read` raises.
     """
     view = section if type(section) is memoryview else memoryview(section)
-    data = bytes_of(view)
-    size = len(view)
-    at = _body_at(view)
-    body = view[at:]
-    crc = crc32c(body)
-    has_crc = at >= PART_HEAD_SIZE and _begins_part(data, at - PART_HEAD_SIZE, CHECKSUM_PART)
-    if has_crc and crc != load32(data, at - 4):
-        raise CorruptEntry(f"checksum {crc:08x}, the producer has {load32(data, at - 4):08x}")
-    metadata_size = load32(data, at) if size - at >= 4 else size
-    if metadata_size > size - at - 4:
-        raise InvalidEntry(f"no room for metadata in {size - at} bytes")
-    fields = Fields(view)
-    try:
-        fields.scan(at + 4, at + 4 + metadata_size)
-        key = producer_key(_checked_name(fields))
-        sequence_id = signed64(fields.needed(META_SEQUENCE_ID))
-        time_ms = signed64(fields.needed(META_PUBLISH_TIME))
-    except WireError as error:
-        raise InvalidEntry(f"metadata: {error}") from error
-    if time_ms < 0:
-        raise InvalidEntry(f"publish time {fields.number(META_PUBLISH_TIME, 0)}")
-    count = _message_count(fields, size - at - 4 - metadata_size, message_count_limit)
-    highest = _highest(fields, sequence_id)
-    flags = _flags(fields, has_crc)
-    records = _record_count(fields, count)
-    attributes = _attributes(fields)
+    sent = SentSection()
+    sent.read(view, message_count_limit)
+    return build_checked(view, sent, broker_ms)
 
-    size += UNCHECKED_AT - at
+
+def build_checked(
+    view: View, sent: SentSection, broker_ms: Int
+) -> tuple[memoryview, EntryHeader, Stamp]:
+    """Build an entry of a section that was read; the append sets base offset and epoch."""
+    count, records, time_ms = sent.message_count, sent.record_count, sent.time_ms
+    attributes, crc, at = sent.attributes, sent.crc, sent.body_at
+    key = producer_key(sent.producer_name)
+    size = len(view) + UNCHECKED_AT - at
     entry = memoryview(new_bytes(size))
     out = writable_bytes_of(entry)
     write_header(out, size, attributes, count, records, time_ms)
-    _write_block(out, flags, metadata_size, sequence_id, highest)
+    _write_block(out, sent)
     store64(out, BROKER_TIME_AT, broker_ms)
     store64(out, PRODUCER_KEY_AT, signed64(key))
     out[PULSAR_SECTION_AT] = PART_MAGIC
     out[PULSAR_SECTION_AT + 1] = CHECKSUM_PART
     store32(out, SECTION_CHECKSUM_AT, signed32(crc))
-    copy(out, UNCHECKED_AT, data, at, size - UNCHECKED_AT)
+    copy(out, UNCHECKED_AT, bytes_of(view), at, size - UNCHECKED_AT)
     total = _checksum(entry, crc)
     store32(out, CHECKSUM_AT, signed32(total))
 
     values = (0, size, -1, total, attributes, count - 1, time_ms, time_ms, -1, -1, -1, records)
     header: EntryHeader = _tuple_new(EntryHeader, values)
-    stamp: Stamp = _tuple_new(Stamp, (sequence_id, highest, key, flags))
+    stamp_values = (sent.sequence_id, sent.highest_sequence_id, key, sent.flags)
+    stamp: Stamp = _tuple_new(Stamp, stamp_values)
     return entry, header, stamp
 
 
-def _write_block(
-    out: Bytes, flags: Int, metadata_size: Int, sequence_id: Int, highest: Int
-) -> None:
+def _write_block(out: Bytes, sent: SentSection) -> None:
     """Write the fixed block, except time and producer."""
     out[VERSION_AT] = BLOCK_VERSION
-    out[FLAGS_AT] = flags
+    out[FLAGS_AT] = sent.flags
     out[RESERVED_AT] = out[RESERVED_AT + 1] = 0
-    store32(out, METADATA_SIZE_AT, metadata_size)
-    store64(out, SEQUENCE_ID_AT, sequence_id)
-    store64(out, HIGHEST_SEQUENCE_ID_AT, highest)
+    store32(out, METADATA_SIZE_AT, sent.metadata_size)
+    store64(out, SEQUENCE_ID_AT, sent.sequence_id)
+    store64(out, HIGHEST_SEQUENCE_ID_AT, sent.highest_sequence_id)
 
 
 def _body_at(view: View) -> Int:

@@ -38,6 +38,7 @@ from trilogue.gateway.pulsar.compaction import CompactedTopics
 from trilogue.gateway.pulsar.dispatcher import PulsarConsumer
 from trilogue.gateway.pulsar.errors import EXPECTED, code_of, replace_receipts
 from trilogue.gateway.pulsar.producer import Producer
+from trilogue.gateway.pulsar.send_fast_path import SendFastPath
 from trilogue.gateway.pulsar.services import MEMBERS_PER_BLOCK, PulsarServices
 from trilogue.gateway.pulsar.settings import NO_REQUEST
 from trilogue.gateway.pulsar.subscriptions import ConnectedSubscriptions
@@ -138,7 +139,8 @@ class PulsarConnection(MultiplexedConnection):
         self._blocks: list[tuple[PulsarConnection, int]] = []  # of the members of all
         self._handle_send = rows[SEND].handler
         self._connections = connections  # all that are open, of this gateway
-        self._has_received = True
+        self._fast_path = SendFastPath(self, self.process_frame)
+        self.has_received = True
         self._opened_s = self._received_s = self._pinged_s = 0.0
 
     # ---- what the stream calls
@@ -149,9 +151,24 @@ class PulsarConnection(MultiplexedConnection):
         self._opened_s = self._received_s = self._pinged_s = self.gateway.loop.time()
         stream.expect_login()
         self._connections[self] = None
+        self._fast_path.open(stream.writer)
         super().opened(stream)
 
-    def frame(self, frame: memoryview) -> bool:
+    @property
+    def frame(self) -> Callable[[memoryview], bool]:
+        """What takes the frames of this connection, for its stream."""
+        return self._fast_path.take_frame
+
+    @property
+    def end_iteration(self) -> Callable[[], None]:
+        """What ends the steps of this connection, for its stream."""
+        return self._fast_path.end_iteration
+
+    def end_step(self) -> None:
+        """End a step in which not all frames were taken by the fast path, or something waits."""
+        super().end_iteration()
+
+    def process_frame(self, frame: memoryview) -> bool:
         """Take one frame; False when the log has no room for the message in it."""
         kind = read_command_type(frame)
         if kind == SEND:
@@ -159,9 +176,9 @@ class PulsarConnection(MultiplexedConnection):
             if not self.receipts and self.gateway.log.under_pressure:
                 self.wait_for_log_space()
                 return False
-            self.in_step = self._has_received = True
+            self.in_step = self.has_received = True
             return self._handle_send(self, None, frame) is not False
-        self.in_step = self._has_received = True
+        self.in_step = self.has_received = True
         row = self._rows.get(kind)
         if row is None:
             raise Close("command.not_served", type=kind)
@@ -205,6 +222,7 @@ class PulsarConnection(MultiplexedConnection):
     def closed(self) -> None:
         """Close the producers, consumers and watches of the connection with it."""
         super().closed()
+        self._fast_path.close()
         self._connections.pop(self, None)
         callbacks: deque[Callable[[], None]] = deque(self.on_close)
         callbacks += [each.gone for each in self.all_consumers()]
@@ -389,8 +407,8 @@ class PulsarConnection(MultiplexedConnection):
         settings = self.gateway.settings
         stream = self.stream
         # A peer that is not read cannot be heard, nor one whose frames wait for their turn.
-        if self._has_received or stream.stops or stream.has_rest or is_late:
-            self._has_received = False
+        if self.has_received or stream.stops or stream.has_rest or is_late:
+            self.has_received = False
             self._received_s = now_s
         if not self.connected:
             if now_s - self._opened_s >= settings.connect_s:
@@ -412,7 +430,7 @@ class PulsarConnection(MultiplexedConnection):
         settings, now_s = self.gateway.settings, self.gateway.loop.time()
         if now_s - self._pinged_s < settings.alive_s:
             return  # a PING is on its way already
-        self._has_received, self._pinged_s = False, now_s
+        self.has_received, self._pinged_s = False, now_s
         self._received_s = min(
             self._received_s, now_s - 2 * settings.keep_alive_s + settings.alive_s
         )

@@ -97,6 +97,16 @@ class Consumer(SubscriptionConsumer, Generic[DispatcherT], eq=False, kw_only=Tru
 
     # ---- sending
 
+    @property
+    def takes_sections(self) -> bool:
+        """Whether it is sent sections as they are: its version knows checksums, and no more."""
+        connection = self.connection
+        if connection.protocol_version < CHECKSUM_SINCE:
+            return False
+        settings = connection.gateway.settings
+        adds_metadata = settings.adds_broker_timestamp or settings.adds_entry_index
+        return not (adds_metadata and connection.features.supports_broker_entry_metadata)
+
     def send(
         self,
         entry: DispatchEntry,

@@ -86,7 +86,7 @@ def first_unacked(base: int, end: int, words: Sequence[int]) -> int:
 
 
 def read_section_key(section: Buffer | None) -> bytes:
-    """Return the sticky key of a converted section, which selects a Key_Shared consumer."""
+    """Return the sticky key of a section with its checksum, which selects a Key_Shared consumer."""
     view = memoryview(section or b"")
     (size,) = _SIZE.unpack_from(view, SECTION_METADATA_AT - 4)
     return sticky_key(read_metadata(view[SECTION_METADATA_AT : SECTION_METADATA_AT + size]))

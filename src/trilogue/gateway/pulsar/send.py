@@ -10,6 +10,8 @@ coordinator on another node (transactions/parts.py).
 
 The receipt of a topic that is acknowledged from memory leaves with the loop iteration, unless
 earlier messages of the producer still wait for their commit.
+
+What is sent to non-persistent topics does not come here (send_fast_path.py).
 """
 
 from __future__ import annotations
@@ -34,9 +36,6 @@ from trilogue.entry.pulsar.pulsar_batch import (
 )
 from trilogue.gateway.pulsar.connection import PulsarConnection
 from trilogue.gateway.pulsar.errors import PulsarProtocolError, encode_send_error
-from trilogue.gateway.pulsar.non_persistent.producers import (
-    handle_send as handle_non_persistent_send,
-)
 from trilogue.gateway.pulsar.producer import Producer
 from trilogue.gateway.pulsar.transactions.parts import join_before_send, raise_refusal
 from trilogue.gateway.pulsar.transactions.transactions import find_authorized
@@ -54,7 +53,7 @@ def handle_send(connection: PulsarConnection, _command: None, frame: memoryview)
     producer_id = sent.producer_id
     producer = connection.producers.get(producer_id)
     if producer is None or not producer.ready:
-        _send_elsewhere(connection, sent, frame[sent.section_at :])
+        _check_closed(connection, producer_id)
         return True
     sequence_id = sent.sequence_id
     partition = producer.partition
@@ -103,13 +102,9 @@ def handle_send(connection: PulsarConnection, _command: None, frame: memoryview)
     return True
 
 
-def _send_elsewhere(connection: PulsarConnection, sent: Send, section: memoryview) -> None:
-    """Take a message of a non-persistent topic, or one that crossed its producer's end."""
-    producer_id = sent.producer_id
-    producer = connection.non_persistent_producers.get(producer_id)
-    if producer is not None and producer.ready:
-        handle_non_persistent_send(connection, producer, sent, section)
-    elif producer_id not in connection.closed_producers:
+def _check_closed(connection: PulsarConnection, producer_id: int) -> None:
+    """End the connection, unless what it sent crossed its producer's end."""
+    if producer_id not in connection.closed_producers:
         raise Close("send.without_producer", producer=producer_id)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine, Hashable
+from collections.abc import Callable, Collection, Coroutine, Hashable, Sequence
 from typing import Any, Final, Protocol, TypeVar, Unpack
 
 from trilogue.broker.access.authorizer import Principal
@@ -209,6 +209,7 @@ class ClientConnection(Protocol):
     protocol_version: int
     client_version: str
     features: FeatureFlags
+    gathered: list[Buffer]  # frames that leave at the end of the step
 
     @property
     def principal(self) -> Principal:
@@ -224,6 +225,9 @@ class ClientConnection(Protocol):
 
     def write(self, buffer: Buffer) -> None:
         """Send bytes of frames."""
+
+    def write_all(self, buffers: Sequence[Buffer]) -> None:
+        """Send several."""
 
     def send_command(self, field: str, **fields: Any) -> bool:
         """Send a command by the name of its field; return whether the client knows it."""

@@ -45,6 +45,15 @@ cpdef object read_command_type(object frame)
 @cython.locals(fields=Fields, values=tuple)
 cpdef object read_send(object frame)
 
+@cython.final
+cdef class SendHead:
+    cdef readonly uint64_t producer_id, sequence_id, highest_sequence_id
+    cdef readonly bint is_in_transaction
+    cdef readonly Py_ssize_t section_at
+
+    @cython.locals(fields=Fields, end=Py_ssize_t, least=uint64_t)
+    cpdef bint read(self, object frame) except -1
+
 @cython.locals(fields=Fields, values=tuple)
 cpdef object read_flow(object frame)
 
@@ -91,3 +100,7 @@ cpdef bytes encode_send_head(uint64_t producer_id, uint64_t sequence_id, uint32_
 cpdef bytes encode_message_head(uint64_t consumer_id, uint64_t ledger_id, uint64_t entry_id,
                          int64_t partition, uint32_t redelivery_count, tuple ack_set,
                          object consumer_epoch, uint32_t section_size, bytes broker_entry=*)
+
+@cython.locals(entry_id=uint64_t, size=uint32_t, frames=list)
+cpdef list encode_messages(uint64_t consumer_id, uint64_t ledger_id, object entry_ids,
+                           int64_t partition, object consumer_epoch, object sections)

@@ -18,6 +18,7 @@ uint64 fields are given as they are on the wire: Pulsar's -1 is 2**64 - 1.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import cython
@@ -43,7 +44,9 @@ __all__ = [
     "Metadata",
     "Receipt",
     "Send",
+    "SendHead",
     "encode_message_head",
+    "encode_messages",
     "encode_send_head",
     "encode_send_receipt",
     "read_ack",
@@ -58,6 +61,7 @@ __all__ = [
 
 Int: TypeAlias = int  # the compiler would take a bare `int` for a Python object, and so on
 View: TypeAlias = memoryview
+Bool: TypeAlias = bool
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Properties: TypeAlias = tuple[tuple[str, str], ...]
 LongProperties: TypeAlias = tuple[tuple[str, int], ...]
@@ -245,6 +249,36 @@ def read_send(frame: Buffer) -> Send:
     )
     send: Send = _tuple_new(Send, values)
     return send
+
+
+class SendHead:
+    """The SEND that was read last, without its section; one object for all of a connection."""
+
+    __slots__ = (
+        "highest_sequence_id",
+        "is_in_transaction",
+        "producer_id",
+        "section_at",
+        "sequence_id",
+    )
+
+    def read(self, frame: View) -> Bool:
+        """Whether a frame is a SEND that can be read; if not, the fields mean nothing."""
+        try:
+            end = self.section_at = _command_end(frame)
+            fields = Fields(frame)
+            fields.scan(4, end)
+            if fields.number(_BASE_TYPE, 0) != _SEND:
+                return False
+            fields.into(_SEND)
+            self.producer_id = fields.needed(_SEND_PRODUCER_ID)
+            self.sequence_id = fields.needed(_SEND_SEQUENCE_ID)
+        except WireError:
+            return False
+        self.highest_sequence_id = fields.number(_SEND_HIGHEST_SEQUENCE_ID, 0)
+        least = fields.number(_SEND_TXN_LEAST, 0)
+        self.is_in_transaction = least != 0 or fields.number(_SEND_TXN_MOST, 0) != 0
+        return True
 
 
 def read_flow(frame: Buffer) -> Flow:
@@ -583,3 +617,24 @@ def encode_message_head(  # noqa: PLR0917 - once per message
     if consumer_epoch != -1:
         room.field(_TAG_MESSAGE_CONSUMER_EPOCH, epoch)
     return room.written() + broker_entry if broker_entry else room.written()
+
+
+def encode_messages(  # noqa: PLR0917 - the fields of MESSAGE
+    consumer_id: Int,
+    ledger_id: Int,
+    entry_ids: Sequence[int],
+    partition: Int,
+    consumer_epoch: object,
+    sections: Sequence[Buffer],
+) -> list[Buffer]:
+    """Return the frames of MESSAGE for entries of a ledger that were never sent before."""
+    frames: list[Buffer] = []
+    for entry_id, section in zip(entry_ids, sections, strict=True):
+        size = len(section)
+        frames.append(
+            encode_message_head(
+                consumer_id, ledger_id, entry_id, partition, 0, (), consumer_epoch, size, b""
+            )
+        )
+        frames.append(section)
+    return frames

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 from trilogue.broker.non_persistent.subscription import NonPersistentSubscription
 from trilogue.broker.non_persistent.topics import LEDGER_ID, NonPersistentTopic
-from trilogue.broker.subscriptions.consumer import KEYLESS
+from trilogue.broker.subscriptions.consumer import NO_EPOCH
 from trilogue.broker.subscriptions.murmur import key_hash
 from trilogue.broker.subscriptions.subscription import SubscriptionType
-from trilogue.entry.entry import EntryHeader
-from trilogue.entry.pulsar.pulsar_batch import PULSAR_SECTION_AT, Flag, Stamp, sticky_key
+from trilogue.entry.pulsar.pulsar_batch import Flag, build_entry
 from trilogue.gateway.pulsar.consumer import Consumer, send_active_change
 from trilogue.gateway.pulsar.entry_reader import DispatchEntry
+from trilogue.gateway.pulsar.message_ids import read_section_key
+from trilogue.wire.pulsar.message_codec import encode_messages
 
 if TYPE_CHECKING:
     from trilogue.gateway.pulsar.services import PulsarServices
@@ -25,6 +27,28 @@ class NonPersistentConsumer(Consumer["NonPersistentDispatcher"], eq=False, kw_on
     def ready(self) -> bool:
         """Whether it can be sent a message now."""
         return self.demand > 0 and not self.connection.write_paused
+
+    def send_entries(
+        self, entry_ids: Sequence[int], messages: Sequence[int], sections: Sequence[bytes]
+    ) -> int:
+        """Send entries, each as one message; return the bytes of their sections."""
+        connection, dispatcher = self.connection, self.dispatcher
+        assert dispatcher is not None, "only a member of a subscription is sent messages"
+        if not self.takes_sections:
+            return sum(map(self._send_entry, entry_ids, messages, sections))
+        epoch = self.epoch if self.sends_epoch else NO_EPOCH
+        frames = encode_messages(
+            self.consumer_id, LEDGER_ID, entry_ids, dispatcher.index, epoch, sections
+        )
+        connection.write_all(frames)
+        return sum(map(len, sections))
+
+    def _send_entry(self, entry_id: int, messages: int, section: bytes) -> int:
+        now_ms = self.connection.gateway.now_ms()
+        stored, _, stamp = build_entry(section, broker_ms=now_ms)
+        is_batch = bool(stamp.flags & Flag.BATCH)
+        entry = DispatchEntry(entry_id, entry_id + messages, section, stored, stamp.flags, is_batch)
+        return self.send(entry, 0, None)
 
 
 class NonPersistentDispatcher(NonPersistentSubscription):
@@ -89,34 +113,37 @@ class NonPersistentDispatcher(NonPersistentSubscription):
                 send_active_change(consumer, is_active=consumer is active)
 
 
-def dispatch_entry(
+def dispatch_entries(
     gateway: PulsarServices,
     topic: NonPersistentTopic,
-    entry: memoryview,
-    header: EntryHeader,
-    stamp: Stamp,
-) -> int:
-    """Send an entry to one ready consumer of each subscription, or drop it; return its entry id."""
-    count, flags = header.last_offset_delta + 1, stamp.flags
-    entry_id = topic.next_entry_id()
-    section = entry[PULSAR_SECTION_AT:]
-    sent = DispatchEntry(
-        entry_id, entry_id + count, section, entry, flags, bool(flags & Flag.BATCH)
-    )
-    rates, now_s, key = topic.rates, gateway.loop.time(), KEYLESS
+    messages: Sequence[int],
+    sections: Sequence[bytes],
+) -> None:
+    """Send each entry to one ready consumer of each subscription, or drop it.
+
+    `messages` is how many messages each has. Their ids are the next of the topic.
+    """
+    rates, now_s, first_id = topic.rates, gateway.loop.time(), topic.next_entry_id
+    sizes, keys = [len(each) for each in sections], list[int]()
     for subscription in tuple(topic.subscriptions.values()):
-        if subscription.needs_key and key == KEYLESS:
-            key = key_hash(sticky_key(entry))
-        member = subscription.offer(count, len(section), key, rates, now_s)
-        if member is None:
-            gateway.messages_dropped += count
-            gateway.bytes_dropped += len(section)
-            continue
-        consumer = cast("NonPersistentConsumer", member)
-        size = consumer.send(sent, 0, None)
-        gateway.messages_out += count
-        gateway.bytes_out += size
-        connection = consumer.connection
-        if gateway.quotas.active and not connection.is_gone:
-            connection.byte_quotas.count_fetched(connection.principal.name, "", size)
-    return entry_id
+        if subscription.needs_key and not keys:
+            keys = [key_hash(read_section_key(each)) for each in sections]
+        shares = subscription.share_out(messages, sizes, keys, rates, now_s)
+        dropped_messages, dropped_size = sum(messages), sum(sizes)
+        for member, indexes in shares.items():
+            consumer = cast("NonPersistentConsumer", member)
+            count = sum(messages[index] for index in indexes)
+            size = consumer.send_entries(
+                [first_id + index for index in indexes],
+                [messages[index] for index in indexes],
+                [sections[index] for index in indexes],
+            )
+            gateway.messages_out += count
+            gateway.bytes_out += size
+            dropped_messages -= count
+            dropped_size -= sum(sizes[index] for index in indexes)
+            connection = consumer.connection
+            if gateway.quotas.active and not connection.is_gone:
+                connection.byte_quotas.count_fetched(connection.principal.name, "", size)
+        gateway.messages_dropped += dropped_messages
+        gateway.bytes_dropped += dropped_size

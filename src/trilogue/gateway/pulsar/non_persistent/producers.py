@@ -1,28 +1,19 @@
-"""Producers of non-persistent topics, and what they send.
-
-A message is acknowledged as soon as it was checked and handed to consumers or dropped. The receipt
-has the id with which consumers get it.
-"""
+"""Producers of non-persistent topics: PRODUCER. What they send is in send_turn.py."""
 
 from __future__ import annotations
 
 from trilogue.broker.access.authorizer import Operation
-from trilogue.broker.errors import BrokerError, NotAllowed, NotReady
-from trilogue.broker.non_persistent.topics import LEDGER_ID
+from trilogue.broker.errors import NotAllowed, NotReady
 from trilogue.broker.producers.access_modes import Admission
-from trilogue.entry.entry import EntryError
-from trilogue.entry.pulsar.pulsar_batch import build_entry, producer_key, read_metadata
+from trilogue.entry.pulsar.pulsar_batch import producer_key
 from trilogue.gateway.pulsar.connection import PulsarConnection
-from trilogue.gateway.pulsar.errors import EXPECTED, PulsarProtocolError, encode_send_error
+from trilogue.gateway.pulsar.errors import EXPECTED, PulsarProtocolError
 from trilogue.gateway.pulsar.metadata.lookup import parse_authorized
-from trilogue.gateway.pulsar.non_persistent.dispatcher import dispatch_entry
 from trilogue.gateway.pulsar.non_persistent.producer import NonPersistentProducer
 from trilogue.gateway.pulsar.non_persistent.schemas import check_producer_schema
 from trilogue.gateway.pulsar.non_persistent.topics import find_or_create
 from trilogue.gateway.pulsar.producer import Producer
-from trilogue.gateway.stream import Buffer
 from trilogue.wire.pulsar.errors import ServerError
-from trilogue.wire.pulsar.message_codec import Send, encode_send_receipt
 from trilogue.wire.pulsar.pulsar_pb2 import CommandProducer
 
 
@@ -71,34 +62,3 @@ async def _create(
         producer.succeed(ready=False)
     else:
         await producer.enter(record=admission is Admission.EXCLUSIVE)
-
-
-def handle_send(
-    connection: PulsarConnection, producer: NonPersistentProducer, sent: Send, section: memoryview
-) -> None:
-    """Hand one message, batch or chunk to consumers, and acknowledge it."""
-    gateway, topic = connection.gateway, producer.topic
-    try:
-        entry, header, stamp = build_entry(section, broker_ms=gateway.now_ms())
-        if topic.policies.encryption_required and not read_metadata(entry).has_encryption:
-            raise PulsarProtocolError(ServerError.MetadataError, "Messages must be encrypted")
-        if sent.txn_least or sent.txn_most:
-            raise NotAllowed("non-persistent topics take no part in transactions")
-    except (BrokerError, EntryError, PulsarProtocolError) as problem:
-        connection.write(encode_send_error(producer.producer_id, sent.sequence_id, problem))
-        return
-    count, size = header.last_offset_delta + 1, len(section)
-    topic.received.count(count, size, gateway.loop.time())
-    producer.messages += count
-    producer.bytes += size
-    gateway.messages_in += count
-    gateway.bytes_in += size
-    entry_id = dispatch_entry(gateway, topic, entry, header, stamp)
-    rates = topic.rates
-    if gateway.quotas.active or rates is not None:
-        user = connection.principal.name
-        connection.byte_quotas.count_produced(user, "", count, size, rates)
-    receipt: Buffer = encode_send_receipt(
-        producer.producer_id, sent.sequence_id, sent.highest_sequence_id, LEDGER_ID, entry_id
-    )
-    connection.write(receipt)
