@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from tests.gateway.loop import on_loop
 from tests.gateway.pulsar.readers import fill, offsets, subscribe
@@ -13,6 +14,7 @@ from trilogue.entry.control import Outcome
 from trilogue.entry.entry import Record
 from trilogue.entry.kafka.record_batch import build_batch
 from trilogue.entry.walk import read_header
+from trilogue.gateway.pulsar.compaction import CompactionRecord
 
 
 def keyed(value: bytes) -> bytes:
@@ -63,3 +65,27 @@ async def test_a_topic_is_compacted_above_the_threshold():
             return compaction.status(rig.broker.cluster.topic(topic.name), 0)[0] == "SUCCESS"
 
         await wait_on_loop(is_compacted, "a compaction")
+
+
+@on_loop
+async def test_the_last_compactions_of_a_partition_are_counted():
+    async with Rig() as rig:
+        topic = rig.topic("t")
+        compaction, partition_id = rig.gateway.compaction, topic.row.partitions[0]
+        assert compaction.last_compaction(partition_id) == CompactionRecord()
+
+        async def compact() -> CompactionRecord:
+            compaction.trigger(rig.broker.cluster.topic(topic.name), 0)
+            while compaction.status(topic, 0)[0] == "RUNNING":
+                await settle()
+            return replace(compaction.last_compaction(partition_id))
+
+        await fill(rig, *(b"m" for _ in range(5)), partition_key="k")
+        first = await compact()
+        await fill(rig, *(b"m" for _ in range(3)), partition_key="k")
+        rig.now_ms += 1_000
+        second = await compact()
+
+        assert (first.removed_count, second.removed_count) == (4, 3)
+        assert second.succeeded_ms == first.succeeded_ms + 1_000
+        assert (second.failed_ms, second.duration_ms) == (0, 0)

@@ -37,6 +37,18 @@ STEP_BYTES: Final = 1 << 20
 NOT_RUN, RUNNING, SUCCESS, ERROR = "NOT_RUN", "RUNNING", "SUCCESS", "ERROR"
 
 
+class CompactionRecord(msgspec.Struct):
+    """The last compactions of a partition since the start; times in ms, 0 if there was none."""
+
+    removed_count: int = 0  # messages that the last one left out
+    succeeded_ms: int = 0
+    failed_ms: int = 0
+    duration_ms: int = 0
+
+
+NO_COMPACTION: Final = CompactionRecord()
+
+
 class CompactedTopics:
     """The compacted views of a gateway's partitions, and the state of their compactions."""
 
@@ -45,6 +57,7 @@ class CompactedTopics:
         self._views: dict[int, CompactedView] = {}
         self._running: set[int] = set()
         self._problems: dict[int, str] = {}
+        self._records: dict[int, CompactionRecord] = {}
         self._one_by_one = asyncio.Lock()
         gateway.broker.cluster.listeners.append(self._topic_changed)
 
@@ -56,6 +69,10 @@ class CompactedTopics:
         if partition_id in self._problems:
             return ERROR, self._problems[partition_id]
         return (SUCCESS if index in compacted_horizons(topic.settings) else NOT_RUN), ""
+
+    def last_compaction(self, partition_id: int) -> CompactionRecord:
+        """Return what is known of the last compactions of a partition."""
+        return self._records.get(partition_id, NO_COMPACTION)
 
     def trigger(self, topic: Topic, index: int) -> None:
         """Begin to compact a partition; raises InUse while that is under way."""
@@ -94,22 +111,30 @@ class CompactedTopics:
         """Forget a partition that is no more, or another node's."""
         self._views.pop(partition_id, None)
         self._problems.pop(partition_id, None)
+        self._records.pop(partition_id, None)
 
     async def _compact(self, topic: Topic, index: int) -> None:
         partition = topic.partitions[index]
         partition_id = partition.partition_id
+        record = self._records.setdefault(partition_id, CompactionRecord())
+        began_ms = self._gateway.now_ms()
         try:
             async with self._one_by_one:
+                began_ms = self._gateway.now_ms()
                 view = await self._build_view(partition, partition.log.stable_end)
             await self._store_horizon(topic, index, view.horizon)
-            self._views[partition_id] = view
+            before, self._views[partition_id] = self._views.get(partition_id), view
+            record.succeeded_ms = self._gateway.now_ms()
+            record.removed_count = max(0, _removed_count(view) - _removed_count(before))
             log.info("topic.compacted", extra={"partition": partition_id, "ranges": len(view)})
         except (BrokerError, LogError, EntryError, OSError) as problem:
             self._problems[partition_id] = str(problem)
+            record.failed_ms = self._gateway.now_ms()
             log.warning(
                 "topic.not_compacted", extra={"partition": partition_id, "reason": str(problem)}
             )
         finally:
+            record.duration_ms = self._gateway.now_ms() - began_ms
             self._running.discard(partition_id)
 
     async def _build_view(self, partition: Partition, horizon: int) -> CompactedView:
@@ -153,3 +178,7 @@ class CompactedTopics:
         await gateway.write_metadata(
             cluster.plan_alter(now.name, {**now.settings, COMPACTED: text})
         )
+
+
+def _removed_count(view: CompactedView | None) -> int:
+    return 0 if view is None else sum(end - start for start, end in view.removed())

@@ -101,13 +101,18 @@ def partition_stats(request: AdminRequest, partition: Partition) -> dict[str, An
         "nonContiguousDeletedMessagesRanges": sum(
             each["nonContiguousDeletedMessagesRanges"] for each in subscriptions.values()
         ),
-        "compaction": {
-            "lastCompactionRemovedEventCount": 0,
-            "lastCompactionSucceedTimestamp": 0,
-            "lastCompactionFailedTimestamp": 0,
-            "lastCompactionDurationTimeInMills": 0,
-        },
+        "compaction": _compaction(request, partition),
         "ownerBroker": request.http.url.netloc,
+    }
+
+
+def _compaction(request: AdminRequest, partition: Partition) -> dict[str, int]:
+    last = request.gateway.compaction.last_compaction(partition.partition_id)
+    return {
+        "lastCompactionRemovedEventCount": last.removed_count,
+        "lastCompactionSucceedTimestamp": last.succeeded_ms,
+        "lastCompactionFailedTimestamp": last.failed_ms,
+        "lastCompactionDurationTimeInMills": last.duration_ms,
     }
 
 
