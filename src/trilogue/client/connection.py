@@ -20,6 +20,7 @@ from trilogue.wire.frames import Frames, Int32Frames
 
 log = logging.getLogger("trilogue.client")
 FRAME_LIMIT = 256 << 20
+LARGE_BYTES = 64 << 10  # of a frame whose memory is worth a buffer of its own
 CLOSED_HERE = "connection is closed"
 CLOSE_S = 1.0  # the end of TLS takes an answer of the server
 KEEPALIVE = ("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6)
@@ -118,6 +119,13 @@ class FrameConnection(asyncio.BufferedProtocol):
         if self._transport is None or self._transport.is_closing():
             raise ConnectionLost(CLOSED_HERE)
         self._transport.writelines(buffers)
+
+    def keep_frame(self, part: memoryview) -> memoryview:
+        """Return a part of the frame of this callback that stays valid, without a copy if large."""
+        before = self._frames.capacity
+        if len(part) > LARGE_BYTES:
+            self._frames.release()
+        return part if self._frames.capacity < before else memoryview(bytes(part))
 
     def close(self) -> None:
         """Close when what was written has been sent; then `on_lost` is called."""

@@ -140,7 +140,7 @@ class PulsarClient(ClientBase):
         names = await self._names([topics] if isinstance(topics, str) else topics)
         if len(names) > 1 and not chosen.queue_size:
             raise ClientError("a queue of 0 is for one topic without partitions")
-        inbox = ReceiveQueue()
+        inbox = ReceiveQueue(self.options.entry_memory)
         parts = [TopicConsumer(self._core, name, chosen, inbox) for name in names]
         made = Consumer(self._core, await self._attached(parts), inbox)
         self._track(made)
@@ -156,7 +156,7 @@ class PulsarClient(ClientBase):
         )
         if not chosen.queue_size:
             raise ClientError("a queue of 0 is for one topic without partitions")
-        inbox = ReceiveQueue()
+        inbox = ReceiveQueue(self.options.entry_memory)
 
         def make(topic: str) -> TopicConsumer:
             return TopicConsumer(self._core, topic, chosen, inbox)
@@ -181,7 +181,7 @@ class PulsarClient(ClientBase):
         names = await self._names([topic])
         if len(names) > 1 and start.entry_id >= 0 and start.partition < 0 and not start.topic:
             raise ClientError(f"{topic} has partitions: begin at EARLIEST, LATEST or a whole id")
-        inbox = ReceiveQueue()
+        inbox = ReceiveQueue(self.options.entry_memory)
         parts = [
             TopicConsumer(self._core, name, chosen, inbox, start, inclusive=inclusive)
             for name in names

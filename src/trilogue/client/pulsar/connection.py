@@ -226,6 +226,10 @@ class PulsarConnection:
         if gathered and self._frames.is_open:
             self._frames.send(gathered)
 
+    def keep_frame(self, part: memoryview) -> memoryview:
+        """Return a part of the frame of this callback that stays valid."""
+        return self._frames.keep_frame(part)
+
     def close(self) -> None:
         """Close; pending requests fail with ConnectionLost."""
         self._send_gathered()

@@ -21,6 +21,7 @@ from trilogue.client.options import (
     text,
     whole_number,
 )
+from trilogue.client.pulsar.entry_memory import EntryMemory
 from trilogue.client.pulsar.security import Security
 
 
@@ -163,6 +164,9 @@ class ClientOptions:
     """A payload that decompresses to more is a bad message."""
     dial: Dial | None = field(default=None, repr=False)
     """Connects instead of TCP: a coroutine function of host and port that returns a Unix socket."""
+
+    entry_memory: EntryMemory | None = field(default=None, repr=False)
+    """Of a client inside of a server; without it entries are decoded as they come."""
 
     def __post_init__(self) -> None:
         check_options(self, _CLIENT_CHECKS)

@@ -86,11 +86,21 @@ def decompress_payload(metadata: Metadata, payload: Buffer, limit: int) -> Buffe
 
 def read_singles(metadata: Metadata, payload: Buffer) -> Sequence[SingleMessage]:
     """The messages in the decompressed payload of a batch, without those compacted out."""
+    return read_next_singles(open_batch(metadata, payload), metadata.num_messages)
+
+
+def open_batch(metadata: Metadata, payload: Buffer) -> BatchReader:
+    """Return a reader of the messages in the decompressed payload of a batch; BadMessage."""
     count = metadata.num_messages
     if not 0 < count <= min(MAX_MESSAGES, 1 + len(payload) // SMALLEST_SINGLE):
         raise BadMessage(BATCH, f"{count} messages in {len(payload)} bytes")
+    return BatchReader(payload, count)
+
+
+def read_next_singles(reader: BatchReader, limit: int) -> Sequence[SingleMessage]:
+    """Return the next messages of a batch, at most `limit`; none after the last. BadMessage."""
     try:
-        return BatchReader(payload, count).read(count)
+        return reader.read(limit)
     except WireError as problem:
         raise BadMessage(BATCH, str(problem)) from problem
 

@@ -19,6 +19,7 @@ from trilogue.broker.access.client_access import ClientAccess
 from trilogue.client.connection import Dial
 from trilogue.client.kafka.client import KafkaClient
 from trilogue.client.pulsar.client import PulsarClient
+from trilogue.client.pulsar.entry_memory import EntryMemory
 from trilogue.gateway.http.login import decode_basic
 from trilogue.gateway.http.request_limits import CREDENTIALS, HttpError
 from trilogue.gateway.listener import Listener
@@ -81,7 +82,9 @@ class NodeClients:
             raise HttpError(401, "a password or a token is needed here, besides the certificate")
         return ClientIdentity(access.host, _normalize(credentials[0]) if credentials else "")
 
-    def make_pulsar(self, identity: ClientIdentity) -> PulsarClient:
+    def make_pulsar(
+        self, identity: ClientIdentity, entry_memory: EntryMemory | None = None
+    ) -> PulsarClient:
         """Return a client of Pulsar's protocol; raises HttpError 503 where it is not served."""
         name = self._choose_listener(PULSAR, "Pulsar's protocol has no listener here")
         scheme = "pulsar+ssl" if name.endswith("-ssl") else "pulsar"
@@ -89,6 +92,7 @@ class NodeClients:
             f"{scheme}://{self._address(name)}",
             dial=self._make_dial(PULSAR, identity),
             tls_trust_certs_file_path=self._authority,
+            entry_memory=entry_memory,
             **_pulsar_login(identity),
         )
 

@@ -11,6 +11,7 @@ from trilogue.gateway.memory_budget import MemoryHolder
 
 MEMORY = "trilogue.memory"  # in the scope of a request: what it holds of the node's memory
 BODY_MEMORY = "trilogue.body_memory"  # the same for its body
+ENTRY_MEMORY = "entry memory"  # in the state of a WebSocket: what its client may use for entries
 CERTIFICATE = "certificate"  # in the state of a request: what the client showed over TLS
 CREDENTIALS = "trilogue.credentials"  # in the scope: the Authorization headers of the request
 BODY_MAX = 1 << 20

@@ -18,9 +18,10 @@ from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 from wsproto.events import BytesMessage, RejectConnection, Request, TextMessage
 
 from trilogue.gateway.http.connection_limits import HttpLimits
+from trilogue.gateway.http.entry_memory import SocketEntryMemory
 from trilogue.gateway.http.peer_memory import PeerMemory
 from trilogue.gateway.http.received_pieces import ReceivedPieces
-from trilogue.gateway.http.request_limits import CERTIFICATE
+from trilogue.gateway.http.request_limits import CERTIFICATE, ENTRY_MEMORY
 from trilogue.gateway.memory_budget import ConnectionMemory
 from trilogue.gateway.socket_acceptor import descriptor_end
 
@@ -79,6 +80,7 @@ class WebSocketConnection(WSProtocol):
             memory.received, self.address, transport, "connection.stalled_message"
         )
         self._unsent = PeerMemory(memory.unsent, self.address, transport, "connection.unread")
+        self._entries = SocketEntryMemory(memory, self.address, transport)
         self._taken_bytes = 0  # of the message that the application works on
         self._pieces = ReceivedPieces(
             transport,
@@ -97,6 +99,7 @@ class WebSocketConnection(WSProtocol):
         self._pieces.close()
         self._received.release()
         self._unsent.release()
+        self._entries.close()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -143,7 +146,8 @@ class WebSocketConnection(WSProtocol):
         return event
 
     async def run_asgi(self) -> None:
-        """Run the application, which finds the certificate of the client in the state."""
+        """Run the application; its state has the memory for entries and a certificate."""
+        self.scope["state"][ENTRY_MEMORY] = self._entries
         if self.scheme == "wss":
             self.scope["state"][CERTIFICATE] = self.transport.get_extra_info("peercert")
         await super().run_asgi()

@@ -7,7 +7,7 @@ acknowledged yet.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from trilogue.client.errors import ClientError
@@ -37,6 +37,19 @@ def words_to_mask(words: tuple[int, ...]) -> int:
     for at, word in enumerate(words):
         mask |= (word & UINT64) << (64 * at)
     return mask
+
+
+def bits_to_mask(indexes: Iterable[int], size: int) -> int:
+    """The set of bits with these indexes, all below `size`."""
+    bits = bytearray(size // 8 + 1)
+    for index in indexes:
+        bits[index >> 3] |= 1 << (index & 7)
+    return int.from_bytes(bits, "little")
+
+
+def has_bit(bits: bytes, index: int) -> bool:
+    """Whether a set of bits has this one; the set as bytes, the lowest first."""
+    return bool(bits[index >> 3] >> (index & 7) & 1)
 
 
 class AckTracker:

@@ -49,6 +49,11 @@ class ChunkAssembler:
     def __len__(self) -> int:
         return len(self._halves)
 
+    @property
+    def size_bytes(self) -> int:
+        """How many bytes of chunks wait for others."""
+        return sum(half.size for half in self._halves.values())
+
     def clear(self) -> None:
         """Forget what is half received: it will be sent again from its beginning."""
         self._halves.clear()

@@ -71,15 +71,18 @@ class Consumer(AsyncCloseable):
         inbox = self._inbox
         limit_s = self._core.options.request_timeout_s if timeout_s is None else timeout_s
         while not inbox.messages:
+            if inbox.entries:
+                await inbox.decode_next()
+                continue
             try:
                 async with asyncio.timeout(limit_s):
-                    while not inbox.messages:
+                    while inbox.is_empty:
                         self._check_progress()
                         await inbox.wait()
             except ClientError:
                 raise
             except TimeoutError:
-                if not inbox.messages:
+                if inbox.is_empty:
                     self._check_reachable(limit_s)
                     if timeout_s is not None:
                         raise TimedOut(f"no message within {timeout_s:g} s") from None
@@ -190,7 +193,7 @@ class Consumer(AsyncCloseable):
     async def has_message_available(self) -> bool:
         """Whether a message is there after the last one received."""
         self._check_loop()
-        if self._inbox.messages:
+        if not self._inbox.is_empty:
             return True
         return any(await asyncio.gather(*(part.has_next() for part in self._parts.values())))
 

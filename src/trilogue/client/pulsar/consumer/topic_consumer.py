@@ -8,14 +8,21 @@ unacknowledged message comes again, so the queue is dropped.
 from __future__ import annotations
 
 import logging
-from typing import Any, Final, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Final
 
 from trilogue.client.errors import ClientError, Unsupported
 from trilogue.client.pulsar.attachment import LASTING_S, ClientContext
 from trilogue.client.pulsar.connection import PulsarConnection
 from trilogue.client.pulsar.consumer.ack_sender import ORDERED, AckSender
-from trilogue.client.pulsar.consumer.ack_tracker import EntryPosition, words_to_mask
+from trilogue.client.pulsar.consumer.ack_tracker import (
+    EntryPosition,
+    bits_to_mask,
+    has_bit,
+    words_to_mask,
+)
 from trilogue.client.pulsar.consumer.chunk_assembler import BegunMessage, ChunkAssembler
+from trilogue.client.pulsar.consumer.pending_entry import PendingEntry, ReceivedEntry
 from trilogue.client.pulsar.consumer.receive_queue import ReceiveQueue
 from trilogue.client.pulsar.consumer.subscribe_command import StartPosition, build_subscribe
 from trilogue.client.pulsar.errors import BadMessage, ClosedError
@@ -32,7 +39,7 @@ from trilogue.client.pulsar.section import (
 )
 from trilogue.client.pulsar.topic_names import partition_number
 from trilogue.wire.errors import WireError
-from trilogue.wire.pulsar.message_types import Delivery, Metadata, SingleMessage
+from trilogue.wire.pulsar.message_types import Delivery, SingleMessage
 from trilogue.wire.pulsar.pulsar_pb2 import (
     BaseCommand,
     CommandCloseConsumer,
@@ -48,17 +55,6 @@ RECEIPTS_SINCE, KEY_SHARED_SINCE = 17, 14
 
 MAX_UNREQUESTED: Final = 1_000_000
 """Messages that may wait beyond the queue: a batch is never split, and a broker may miscount."""
-
-
-class ReceivedEntry(NamedTuple):
-    """The properties that all messages of an entry share."""
-
-    place: EntryPosition
-    size: int
-    """How many messages the batch has; 0 is no batch."""
-    metadata: Metadata
-    redelivery_count: int
-    first_chunk: EntryPosition | None
 
 
 class TopicConsumer(AckSender):
@@ -108,9 +104,9 @@ class TopicConsumer(AckSender):
         """Take an entry apart; a bad one is acknowledged with what is wrong with it."""
         if self.connection is None:
             return  # of a consumer that was before: it will come again
-        if len(self._inbox.messages) > 2 * self.options.queue_size + MAX_UNREQUESTED:
+        if len(self._inbox) > 2 * self.options.queue_size + MAX_UNREQUESTED:
             raise WireError("more messages than permits")
-        octets = memoryview(bytes(section))
+        octets = self._keep(section)
         place = signed(delivery.ledger_id), signed(delivery.entry_id)
         count = 1
         try:
@@ -122,47 +118,83 @@ class TopicConsumer(AckSender):
                 return
             self._on_entry(place, delivery, opened)
         except BadMessage as bad:
-            log.warning("pulsar.bad-message topic=%s place=%s why=%s", self.topic, place, bad)
-            if bad.validation_error != DECRYPTION:  # a consumer with the key may read that
-                self._ack_bad_entry(place, bad.validation_error)
-            self._return_permits(
-                max(1, min(estimate_count(octets), self.options.queue_size)), now=True
-            )
+            self._refuse_entry(place, bad, estimate_count(octets))
+
+    def _keep(self, section: memoryview) -> memoryview:
+        """Return a section that stays valid after its callback."""
+        if self._inbox.memory is None or self.connection is None:
+            return memoryview(bytes(section))
+        return self.connection.keep_frame(section)
 
     def _on_entry(self, place: EntryPosition, delivery: Delivery, opened: Section) -> None:
         metadata, limit = opened.metadata, self.core.options.max_decompressed_size
         payload: bytes | memoryview = opened.payload
         first: EntryPosition | None = None
         if metadata.is_chunk:
-            joined = self._chunks.add(place, opened)
+            joined = self._join_chunk(place, opened)
             if joined is None:
                 self._return_permits(1)
                 return
             payload, places = joined
             self._acks.on_chunks_joined(place, places)
             first = places[0]
-        whole = decompress_payload(metadata, payload, limit)
-        if not metadata.is_batch:
-            found = [read_single(metadata, opened.properties, whole)]
-            self._deliver(
-                ReceivedEntry(place, 0, metadata, delivery.redelivery_count, first), found, 1
+        size = metadata.num_messages if metadata.is_batch else 0
+        entry = ReceivedEntry(place, size, metadata, delivery.redelivery_count, first)
+        if self._inbox.memory is not None:
+            section = opened._replace(payload=memoryview(payload))
+            self._check_room(
+                self._inbox.put_entry(PendingEntry(self, entry, delivery, section, limit))
             )
             return
-        size = metadata.num_messages
+        whole = decompress_payload(metadata, payload, limit)
+        if not size:
+            self.deliver(entry, [read_single(metadata, opened.properties, whole)], 1)
+            return
         found = list(read_singles(metadata, whole))
         every = (1 << size) - 1
         broker_left = words_to_mask(delivery.ack_set) & every if delivery.ack_set else every
         absent = 0
         if len(found) != size:  # the others were compacted out
-            absent = every & ~sum(1 << one.batch_index for one in found)
-        left = self._acks.on_batch_received(place, size, broker_left, absent)
+            absent = every & ~bits_to_mask((one.batch_index for one in found), size)
+        left = self.find_unacked(place, size, broker_left, absent)
         if left != every:
-            found = [one for one in found if left >> one.batch_index & 1]
+            bits = left.to_bytes(size // 8 + 1, "little")
+            found = [one for one in found if has_bit(bits, one.batch_index)]
         # Those that the broker knew as acknowledged cost no permit.
-        entry = ReceivedEntry(place, size, metadata, delivery.redelivery_count, None)
-        self._deliver(entry, found, broker_left.bit_count())
+        self.deliver(entry, found, broker_left.bit_count())
 
-    def _deliver(self, entry: ReceivedEntry, found: list[SingleMessage], permits: int) -> None:
+    def _join_chunk(
+        self, place: EntryPosition, opened: Section
+    ) -> tuple[bytes, tuple[EntryPosition, ...]] | None:
+        before = self._chunks.size_bytes
+        joined = self._chunks.add(place, opened)
+        self._check_room(self._inbox.count_chunks(self._chunks.size_bytes - before))
+        return joined
+
+    def _forget_chunks(self) -> None:
+        self._inbox.count_chunks(-self._chunks.size_bytes)
+        self._chunks.clear()
+
+    def _check_room(self, has_room: bool) -> None:
+        if not has_room:
+            self._inbox.drop(self)
+            self.fail(ClientError(f"no memory for entries of {self.topic}"))
+
+    def find_unacked(self, place: EntryPosition, size: int, broker: int, absent: int) -> int:
+        """Return the messages of a batch that are not acknowledged, as bits."""
+        return self._acks.on_batch_received(place, size, broker, absent)
+
+    def refuse_entry(self, entry: PendingEntry, problem: BadMessage) -> None:
+        """Acknowledge an entry that cannot be read."""
+        self._refuse_entry(entry.entry.place, problem, entry.permits)
+
+    def _refuse_entry(self, place: EntryPosition, bad: BadMessage, count: int) -> None:
+        log.warning("pulsar.bad-message topic=%s place=%s why=%s", self.topic, place, bad)
+        if bad.validation_error != DECRYPTION:  # a consumer with the key may read that
+            self._ack_bad_entry(place, bad.validation_error)
+        self._return_permits(max(1, min(count, self.options.queue_size)), now=True)
+
+    def deliver(self, entry: ReceivedEntry, found: Sequence[SingleMessage], permits: int) -> None:
         """Put the messages of an entry, which cost the broker so many permits, into the inbox."""
         place, size, metadata, count, first = entry
         if self._skip is not None:
@@ -184,7 +216,7 @@ class TopicConsumer(AckSender):
         self._return_permits(permits - len(found))
 
     def _skip_before_start(
-        self, place: EntryPosition, size: int, found: list[SingleMessage]
+        self, place: EntryPosition, size: int, found: Sequence[SingleMessage]
     ) -> list[SingleMessage]:
         """Leave out what is before the start; acknowledge it, or it would come for ever."""
         assert self._skip is not None
@@ -214,7 +246,7 @@ class TopicConsumer(AckSender):
         if not self.options.queue_size:
             self._owed = 0
             self._wanted = False
-            if self._inbox.has_waiting and not self._inbox.messages:
+            if self._inbox.has_waiting and self._inbox.is_empty:
                 self.want()
         elif self._owed and (now or 2 * self._owed >= self.options.queue_size):
             permits, self._owed = self._owed, 0
@@ -239,7 +271,7 @@ class TopicConsumer(AckSender):
         """Have everything sent again that is not acknowledged."""
         if self.options.type in ORDERED:
             self.epoch += 1
-        self._chunks.clear()
+        self._forget_chunks()
         self.forget_nacks()
         dropped = self._inbox.drop(self)
         self._redeliver([])
@@ -251,6 +283,13 @@ class TopicConsumer(AckSender):
             BegunMessage(each.metadata.producer_name, each.id.first_chunk, each.id[:2])
             for each in self._inbox.messages
             if each.owner is self and each.id.first_chunk is not None
+        ]
+        whole += [
+            BegunMessage(
+                each.entry.metadata.producer_name, each.entry.first_chunk, each.entry.place
+            )
+            for each in self._inbox.entries
+            if each.owner is self and each.entry.first_chunk is not None
         ]
         return whole + self._chunks.begun()
 
@@ -266,7 +305,10 @@ class TopicConsumer(AckSender):
 
     async def has_next(self) -> bool:
         """Whether there is a message after the one that the application took last."""
-        if any(message.owner is self for message in self._inbox.messages):
+        inbox = self._inbox
+        if any(each.owner is self for each in inbox.messages):
+            return True
+        if any(each.owner is self for each in inbox.entries):
             return True
         last, mark = await self.last_message_id()
         if last.entry_id < 0:
@@ -315,7 +357,7 @@ class TopicConsumer(AckSender):
     def _forget_all(self) -> None:
         self._acks.clear()
         self.forget_nacks()
-        self._chunks.clear()
+        self._forget_chunks()
         self._inbox.drop(self)
         self._taken = self._resume_at = None
         self.at_end = False
@@ -389,7 +431,7 @@ class TopicConsumer(AckSender):
         if not self.options.durable:
             self._note_begun()
         self._inbox.drop(self)
-        self._chunks.clear()
+        self._forget_chunks()
         self.forget_nacks()
 
     def _note_begun(self) -> None:

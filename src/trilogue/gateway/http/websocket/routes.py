@@ -29,7 +29,7 @@ from trilogue.client.errors import ClientError, InvalidOption, InvalidOptionType
 from trilogue.client.pulsar.client import PulsarClient
 from trilogue.gateway.http.escaped_paths import SLASH, keep_escaped_slashes
 from trilogue.gateway.http.node_clients import NodeClients
-from trilogue.gateway.http.request_limits import HEADERS, HttpError
+from trilogue.gateway.http.request_limits import ENTRY_MEMORY, HEADERS, HttpError
 from trilogue.gateway.http.websocket.consumer import open_consumer, open_reader
 from trilogue.gateway.http.websocket.producer import open_producer
 from trilogue.gateway.http.websocket.session import (
@@ -95,7 +95,8 @@ def _endpoint(
     async def serve(websocket: WebSocket) -> None:
         try:
             check_page(websocket, requires_login=clients.requires_login)
-            client = clients.make_pulsar(clients.identify(websocket.scope))
+            identity = clients.identify(websocket.scope)
+            client = clients.make_pulsar(identity, websocket.scope["state"].get(ENTRY_MEMORY))
         except HttpError as problem:
             await websocket.send_denial_response(_make_reply(problem.status, str(problem)))
             return
