@@ -172,6 +172,7 @@ class ClientConnection(PipelinedConnection, ABC):
         self.client_version = ""  # client id, name and version of its library, where it sent them
         self.closing: dict[object, Callable[[], None]] = {}  # called when the client has gone
         self.dispatch_limiters: dict[int, SubscriptionLimiter] = {}  # by partition id
+        self.has_read_segments = False  # a response had bytes of segments
 
     @abstractmethod
     def require_metering(self) -> Metering:

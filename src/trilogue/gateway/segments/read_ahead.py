@@ -5,6 +5,9 @@ disk and for checksums. So the end of each answer is remembered, and for a clien
 from just there the next part is read while the current one is sent. For a slow client it is not:
 its bytes would occupy memory, and be read again if they had to be dropped.
 
+What one answer makes expect is read by one piece of work in the executor, in the order in which it
+is going to be requested. A request that finds its bytes here is answered without the executor.
+
 Used on the loop only. What is kept is bounded in bytes, and dropped after `KEPT_S`.
 """
 
@@ -12,31 +15,84 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Sequence
 from concurrent.futures import CancelledError, Executor, Future
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
+from trilogue.entry.entry import EntryError
+from trilogue.gateway.conversion_cache import is_kafka
 from trilogue.gateway.memory_budget import MemoryBudget, MemoryHolder
+from trilogue.gateway.partition_reader import (
+    Aborted,
+    PartitionRead,
+    entries_end,
+    resolve_aborted,
+)
 from trilogue.log.errors import LogError
 from trilogue.log.partition_log import PartitionLog, SegmentSlice
+from trilogue.log.segments.segment import AbortedTransaction
 
 KEPT_S: Final = 0.5  # from an answer to the request that goes on; a later client is slow
 AHEAD_BYTES_MAX: Final = 64 << 20
 POSITIONS_MAX: Final = 1_000  # remembered; 200 bytes each
 
 Key = tuple[int, int, bool]  # partition id, offset, whether only committed messages are read
-Bytes = Future[memoryview]
 
 
-class _ExpectedRead:
-    __slots__ = ("future", "room", "since_s")
+class NextRead(NamedTuple):
+    """Where a client is expected to go on, and how much it may take there."""
+
+    plog: PartitionLog
+    key: Key
+    room: int
+    until: int | None  # where readers of committed messages stop
+
+
+class Prefetched(NamedTuple):
+    """What was read ahead: whole entries, of which there is one at least."""
+
+    data: memoryview
+    end_offset: int
+    is_kafka: bool  # whether all entries have Kafka's own format
+    aborted: list[AbortedTransaction]  # with entries in it; for readers of committed messages
+
+
+class ExpectedRead:
+    """A position at which a client is expected, and what is read or was read there."""
+
+    __slots__ = ("aborted", "found", "future", "room", "since_s", "source")
 
     def __init__(self, since_s: float) -> None:
         self.since_s = since_s
-        self.room = 0  # bytes
-        self.future: Bytes | None = None
+        self.room = 0  # bytes that are counted for it
+        self.source: SegmentSlice | None = None
+        self.aborted: Aborted = []
+        self.future: Future[None] | None = None  # of all that is read by the same work
+        self.found: Prefetched | None = None  # set by the executor
+
+    @property
+    def size(self) -> int:
+        """How many bytes are here, or at most will be; 0 if nothing is read."""
+        found = self.found
+        return self.room if found is None else len(found.data)
+
+    def run(self) -> None:
+        """Read it, in the executor; what fails is read again by the request, which reports it."""
+        source = self.source
+        if source is None:  # it was dropped
+            return
+        try:
+            data = source.run()
+            if not len(data):
+                return
+            end = entries_end(data)
+            found = Prefetched(data, end, is_kafka([data]), resolve_aborted(self.aborted, end))
+            if self.source is not None:
+                self.found = found
+        except (LogError, EntryError, OSError):
+            return
 
 
 class ReadAhead(MemoryHolder):
@@ -46,7 +102,7 @@ class ReadAhead(MemoryHolder):
         super().__init__(memory)  # holds what is kept, or being read
         self.hits = 0
         self._executor = executor
-        self._expected: OrderedDict[Key, _ExpectedRead] = OrderedDict()
+        self._expected: OrderedDict[Key, ExpectedRead] = OrderedDict()
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -54,45 +110,69 @@ class ReadAhead(MemoryHolder):
         """How many reads are expected."""
         return len(self._expected)
 
-    def find_prefetched(self, key: Key, cold: SegmentSlice, room: int) -> SegmentSlice | None:
-        """Return how to read `cold` for a client that was expected here; None if it was not."""
-        read = self._expected.pop(key, None)
+    def find(self, key: Key) -> ExpectedRead | None:
+        """Return what is expected here; None if that was not, or if the client comes late."""
+        read = self._expected.get(key)
         if read is None:
             return None
         if read.since_s < asyncio.get_running_loop().time() - KEPT_S:
+            del self._expected[key]
             self._forget(read)
             return None
-        self._release(read)
-        if read.future is None:
-            return cold
-        self.hits += 1
-        return replace(cold, run=_get_or_read(read.future, cold.run, room))
+        return read
 
-    def expect(
-        self, plog: PartitionLog, key: Key, room: int, until: int | None, *, ahead: bool
-    ) -> None:
-        """Remember where a client will go on; with `ahead` read on for it."""
+    def take(self, key: Key) -> None:
+        """Give up what was found: its client counts the memory from now on."""
+        read = self._expected.pop(key)
+        self._release(read)
+        self.hits += read.future is not None
+
+    def expect(self, reads: Sequence[NextRead], *, ahead: bool) -> None:
+        """Remember where a client will go on; with `ahead` read on for it, as memory allows."""
         now_s = asyncio.get_running_loop().time()
-        old = self._expected.pop(key, None)
-        if old is not None:
-            self._forget(old)
-        elif len(self._expected) >= POSITIONS_MAX:
-            self._forget(self._expected.popitem(last=False)[1])
-        self._expected[key] = read = _ExpectedRead(now_s)
-        most = min(AHEAD_BYTES_MAX - self.size_bytes, self.budget.free_bytes)
-        if not ahead or room > most or self.budget.waiting:
+        begun: list[ExpectedRead] = []
+        for each in reads:
+            old = self._expected.pop(each.key, None)
+            if old is not None and old.future is not None and not old.future.cancelled():
+                old.since_s = now_s
+                self._expected[each.key] = old
+                continue
+            if len(self._expected) >= POSITIONS_MAX:
+                self._forget(self._expected.popitem(last=False)[1])
+            self._expected[each.key] = read = ExpectedRead(now_s)
+            if ahead and self._plan(read, each):
+                begun.append(read)
+        if not begun:
             return
-        try:
-            found = plog.read(key[1], room, at_least_one=False, until=until)
-        except LogError:  # it was just deleted; the request for it will fail
-            return
-        if not isinstance(found, SegmentSlice):
-            return
-        read.room = room
-        self.resize(self.size_bytes + room)
-        read.future = self._executor.submit(found.run)
+        future = self._executor.submit(_run_all, begun)
+        for read in begun:
+            read.future = future
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(KEPT_S, self._sweep)
+
+    def _plan(self, read: ExpectedRead, wanted: NextRead) -> bool:
+        """Plan a read and count its memory, if it is of a segment and there is memory for it."""
+        most = min(AHEAD_BYTES_MAX - self.size_bytes, self.budget.free_bytes)
+        if most <= 0 or self.budget.waiting:
+            return False
+        try:
+            found = wanted.plog.read(
+                wanted.key[1], wanted.room, at_least_one=False, until=wanted.until
+            )
+        except LogError:  # it was just deleted; the request for it will fail
+            return False
+        if not isinstance(found, SegmentSlice):
+            return False
+        room = min(wanted.room, found.size_hint)
+        if room > most:
+            return False
+        read.source, read.room = found, room
+        if wanted.until is not None:
+            read.aborted = PartitionRead(found, wanted.key[1], wanted.until).find_aborted(
+                wanted.plog
+            )
+        self.resize(self.size_bytes + room)
+        return True
 
     def reclaim(self) -> None:
         """Drop what was read: others wait for its memory."""
@@ -100,15 +180,14 @@ class ReadAhead(MemoryHolder):
             self._forget(read)
             read.future = None
 
-    def _release(self, read: _ExpectedRead) -> None:
+    def _release(self, read: ExpectedRead) -> None:
         self.resize(self.size_bytes - read.room)
         read.room = 0
 
-    def _forget(self, read: _ExpectedRead) -> None:
-        """Drop an expected read; one that has not begun is cancelled."""
+    def _forget(self, read: ExpectedRead) -> None:
+        """Drop an expected read; one that has not begun is not read."""
         self._release(read)
-        if read.future is not None:
-            read.future.cancel()
+        read.source = read.found = None
 
     def _sweep(self) -> None:
         """Drop what no client came for in time."""
@@ -122,18 +201,25 @@ class ReadAhead(MemoryHolder):
             self._forget(read)
 
 
-def _get_or_read(
-    future: Bytes, run: Callable[[], memoryview], room: int
-) -> Callable[[], memoryview]:
-    """Return a function for what was read ahead, or for a read in the usual way if that failed."""
+def _run_all(reads: Sequence[ExpectedRead]) -> None:
+    for read in reads:
+        read.run()
 
-    def get() -> memoryview:
+
+def wait_for(read: ExpectedRead, cold: SegmentSlice, room: int) -> SegmentSlice:
+    """Return how to read `cold`, in the executor, from what is being read ahead there."""
+    future = read.future
+    if future is None:
+        return cold
+
+    def run() -> memoryview:
         if future.cancel():  # the executor had not begun it
-            return run()
+            return cold.run()
         try:
-            data = future.result()
-        except (LogError, OSError, CancelledError):
-            return run()
-        return data if 0 < len(data) <= room else run()
+            future.result()
+        except CancelledError:
+            return cold.run()
+        found = read.found
+        return found.data if found is not None and len(found.data) <= room else cold.run()
 
-    return get
+    return replace(cold, run=run)

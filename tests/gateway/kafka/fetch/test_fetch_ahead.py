@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,8 +15,8 @@ from tests.gateway.loop import on_loop
 from tests.waiting import pass_time
 from trilogue.broker.names import parse_kafka
 from trilogue.gateway.segments import read_ahead
-from trilogue.gateway.segments.read_ahead import KEPT_S, ReadAhead
-from trilogue.log.partition_log import SegmentSlice
+from trilogue.gateway.segments.read_ahead import KEPT_S, NextRead, ReadAhead
+from trilogue.wire.kafka.fetch import FetchRequest, FetchResponse
 
 PIECE = 200  # bytes: two batches
 
@@ -30,6 +32,7 @@ async def stored(rig: Rig) -> None:
 async def read(peer: Peer, offset: int, *, size: int = PIECE, version: int = 11) -> list[int]:
     requested = fetch("t", offset, partition_max_bytes=size)
     (found,) = partitions(await peer.request(requested, version))
+    await pass_time(0.001)  # what follows the response begins
     assert found.error_code == 0
     return bases(found.records)
 
@@ -56,17 +59,18 @@ async def test_all_is_read_once_and_in_order(isolation_level):
             )
             (data,) = partitions(await peer.request(requested, 11))
             found += bases(data.records)
+            await pass_time(0.001)  # what follows the response begins
             runs.append(rig.executor.runs - before)
             before = rig.executor.runs
 
         assert found == list(range(12))
-        assert runs == [1, 2, 2, 2, 1, 0], "read; read and read on; ...; the last one; from memory"
-        assert rig.gateway.read_ahead.hits == 3
+        assert runs == [2, 1, 1, 1, 0, 0], "read and read on; read on; ...; from memory"
+        assert rig.gateway.read_ahead.hits == 4
         assert rig.gateway.read_ahead.size_bytes == 0
 
 
 @on_loop
-async def test_slow_consumer_gets_no_read_ahead():
+async def test_slow_consumer_gets_no_read_ahead_after_its_first_response():
     async with Rig() as rig:
         await stored(rig)
         peer, offset = rig.peer(), 0
@@ -77,7 +81,7 @@ async def test_slow_consumer_gets_no_read_ahead():
 
         assert offset == 8
         assert rig.gateway.read_ahead.hits == rig.gateway.read_ahead.size_bytes == 0
-        assert rig.executor.runs == 4
+        assert rig.executor.runs == 5
 
 
 @on_loop
@@ -129,30 +133,100 @@ class Queue(Executor):
     """An executor whose work waits."""
 
     def __init__(self) -> None:
-        self.futures: list[Future[Any]] = []
+        self.works: list[Callable[[], object]] = []
 
-    def submit(self, *_work: Any, **_more: Any) -> Future[Any]:
-        self.futures.append(Future())
-        return self.futures[-1]
+    def submit(self, work: Callable[..., object], *of: Any, **_more: Any) -> Future[Any]:
+        self.works.append(partial(work, *of))
+        return Future()
 
 
 @on_loop
-async def test_replaced_or_late_read_ahead_is_cancelled():
+async def test_late_read_ahead_is_not_begun():
     async with Rig() as rig:
         await stored(rig)
         (plog,) = [each.log for each in rig.broker.cluster.topic(parse_kafka("t")).partitions]
         queue = Queue()
         ahead = ReadAhead(queue, rig.memory.unsent)
-        cold = plog.read(2, PIECE)
-        assert isinstance(cold, SegmentSlice)
-
-        ahead.expect(plog, (0, 2, False), PIECE, None, ahead=True)
-        ahead.expect(plog, (0, 2, False), PIECE, None, ahead=True)
-        assert [each.cancelled() for each in queue.futures] == [True, False]
+        wanted = NextRead(plog, (0, 2, False), PIECE, None)
+        ahead.expect([wanted], ahead=True)
+        ahead.expect([wanted], ahead=True)
+        assert len(queue.works) == 1
         await pass_time(KEPT_S * 1.1)
-        assert ahead.find_prefetched((0, 2, False), cold, PIECE) is None, "it is late"
-        assert [each.cancelled() for each in queue.futures] == [True, True]
+        assert ahead.find(wanted.key) is None, "it is late"
         assert ahead.size_bytes == 0
+        reads = rig.fs.counts["read"]
+        queue.works[0]()
+        assert rig.fs.counts["read"] == reads
+
+
+@pytest.mark.parametrize("is_session", [False, True])
+@on_loop
+async def test_partitions_without_room_are_read_ahead_for_the_next_response(is_session):
+    async with Rig() as rig:
+        for topic in "abc":
+            rig.topic(topic)
+            await fill(rig, topic, *"klmn")
+        await rig.flush()
+        peer, offsets, session_id = rig.peer(), dict.fromkeys("abc", 0), 0
+        runs = []
+
+        for epoch in range(6):
+            before = rig.executor.runs
+            request = fetch_all(offsets, max_bytes=PIECE)
+            if is_session:
+                request.session_id, request.session_epoch = session_id, epoch
+            answer = await peer.request(request, 11)
+            session_id = answer.session_id
+            for topic in answer.responses:
+                for each in topic.partitions:
+                    if each.records:
+                        offsets[topic.topic] = bases(each.records)[-1] + 1
+            await pass_time(0.001)  # what follows the response begins
+            runs.append(rig.executor.runs - before)
+
+        assert offsets == dict.fromkeys("abc", 4)
+        assert runs[0] == 2, "read, and read on"
+        assert max(runs[1:]) == 1, "only read on"
+        assert rig.gateway.read_ahead.size_bytes == 0
+
+
+@on_loop
+async def test_a_partition_whose_bytes_do_not_fit_waits_for_the_next_response():
+    async with Rig() as rig:
+        for topic in "ab":
+            rig.topic(topic)
+            await fill(rig, topic, *"klmn")
+        await rig.flush()
+        peer = rig.peer()
+        first = await peer.request(fetch_all({"a": 0, "b": 0}, max_bytes=2 * PIECE), 11)
+        await pass_time(0.001)  # both are read ahead
+        before = rig.executor.runs, rig.gateway.read_ahead.hits
+
+        found = await peer.request(fetch_all({"a": 2, "b": 2}, max_bytes=PIECE), 11)
+
+        whole = sizes(first)["a"]
+        assert PIECE / 2 < whole < PIECE
+        assert sizes(first) == {"a": whole, "b": whole}
+        assert sizes(found) == {"a": whole, "b": 0}
+        assert rig.executor.runs == before[0]
+        assert rig.gateway.read_ahead.hits == before[1] + 1
+
+
+def sizes(response: FetchResponse) -> dict[str, int]:
+    """Bytes of records by topic."""
+    return {
+        each.topic: sum(len(data.records) for data in each.partitions)
+        for each in response.responses
+    }
+
+
+def fetch_all(offsets: dict[str, int], max_bytes: int) -> FetchRequest:
+    """One fetch of two batches of each topic."""
+    requests = [fetch(topic, at, partition_max_bytes=PIECE) for topic, at in offsets.items()]
+    whole = requests[0]
+    whole.max_bytes = max_bytes
+    whole.topics = [each.topics[0] for each in requests]
+    return whole
 
 
 @on_loop

@@ -157,6 +157,9 @@ class Fetch(ReplySlot):
         if scan.cold:
             self._read_cold(scan)
             return None
+        if scan.has_prefetched:
+            self._context.session.count_reply(fetch_scan.records_size(scan.found))
+            self._context.gateway.loop.call_soon(self._read_ahead, scan)
         return self._encode(self._finish(scan))
 
     def hurry(self) -> None:
@@ -395,6 +398,16 @@ class Fetch(ReplySlot):
             self._context.session.count_reply(fetch_scan.records_size(scan.found))
             self._answer = self._encode(self._finish(scan))
         self._context.session.is_ready(self)
+        self._read_ahead(scan)
+
+    def _read_ahead(self, scan: FetchScan) -> None:
+        """Read on for a quick client, or for one whose first response this is."""
+        session, plan = self._context.session, self._plan
+        if session.is_gone or plan is None or not (scan.next_reads or scan.left_out):
+            return
+        ahead = scan.is_sequential or not session.has_read_segments
+        session.has_read_segments = True
+        scan.read_ahead(ahead=ahead, left_out_first=plan.session.is_kept)
 
     # ---- answering
 

@@ -31,6 +31,7 @@ from trilogue.gateway.partition_reader import (
     open_read,
     resolve_aborted,
 )
+from trilogue.gateway.segments.read_ahead import NextRead, Prefetched, wait_for
 from trilogue.gateway.stream import Buffer
 from trilogue.log.errors import OffsetOutOfRange
 from trilogue.log.partition_log import (
@@ -75,7 +76,6 @@ class DeferredRead(NamedTuple):
     room: int  # bytes that the partition may have in the response
     version: int
     known: SegmentLookup[EpochEnd] | None  # looked up first
-    is_sequential: bool = False  # its reader continued soon after its last response
     is_replica: bool = False  # nothing is converted
 
     @property
@@ -167,10 +167,14 @@ class FetchScan:
         "continues",
         "found",
         "has_error",
+        "has_prefetched",
         "has_rates",
         "is_replica",
+        "is_sequential",
         "is_stepped",
+        "left_out",
         "moved",
+        "next_reads",
         "readable",
         "room",
         "size",
@@ -187,6 +191,10 @@ class FetchScan:
         self.has_rates = False  # some partition has a dispatch rate
         self.wait_s = 0.0  # a partition over its dispatch rate is not read for so long; 0: none
         self.cold: list[DeferredRead] = []
+        self.has_prefetched = False  # some records are of segments, and were read ahead
+        self.is_sequential = False  # its client went on soon after its last response
+        self.next_reads: list[NextRead] = []  # where it will go on in segments
+        self.left_out: list[FetchPartition] = []  # there was no room for them
         self.continues = False  # nothing found has a form for this old client: scan further on
         self.is_stepped = False  # it took several loop iterations
         self.moved = False  # and a log moved meanwhile
@@ -265,6 +273,8 @@ class FetchScan:
                 if self.size == 0 or room > 0:
                     later = known if isinstance(known, SegmentLookup) else None
                     self._add_records(target, plog, data, max(0, room), later)
+                elif requested.fetch_offset < plog.flushed_end:
+                    self.left_out.append(target)
         except EXPECTED as problem:
             self._set_error(target, data, problem)
             return
@@ -347,7 +357,6 @@ class FetchScan:
         is_empty = isinstance(found, TailSlice) and not found.size
         if is_empty and known is None:
             return
-        aborted = read.find_aborted(plog) if self.committed else None
         version = self._version
         if (
             isinstance(found, SegmentSlice)
@@ -359,32 +368,84 @@ class FetchScan:
                 and not is_kafka(found.slices)
             )
         ):
-            quick = None
             if isinstance(found, SegmentSlice):
-                key = (plog.partition_id, offset, self.committed)
-                quick = self._context.gateway.read_ahead.find_prefetched(key, found, room)
-            if quick is not None:
-                read = read._replace(source=quick)
+                source = self._find_source(target, data, read, room, is_ready=known is None)
+                if source is None:
+                    return
+                read = read._replace(source=source)
             reading = DeferredRead(
                 target,
                 data,
                 read,
-                aborted,
+                read.find_aborted(plog) if self.committed else None,
                 plog.partition_id,
                 room,
                 version,
                 known,
-                is_sequential=quick is not None,
                 is_replica=self.is_replica,
             )
             self.cold.append(reading)
             self.size += 0 if is_empty else max(1, reading.size_hint)
             return
+        aborted = read.find_aborted(plog) if self.committed else []
         assert not isinstance(aborted, AbortedLookup), "what is read from memory ended there"
         data.records = found.slices
         self.size += found.size
         if aborted:
             data.aborted_transactions = list_aborted(aborted)
+
+    def _find_source(
+        self,
+        target: FetchPartition,
+        data: PartitionData,
+        read: PartitionRead,
+        room: int,
+        *,
+        is_ready: bool,
+    ) -> SegmentSlice | None:
+        """Return how to read a segment in the executor; None if there is nothing to read there.
+
+        Its entries may have been read ahead, or wait for the next response.
+        """
+        plog, found = target.log, read.source
+        assert plog is not None
+        assert isinstance(found, SegmentSlice)
+        read_ahead = self._context.gateway.read_ahead
+        key = (plog.partition_id, read.offset, self.committed)
+        expected = read_ahead.find(key)
+        size = found.size_hint
+        if expected is not None:
+            self.is_sequential = True
+            size = expected.size
+        if self.size and room < size:  # a part would be read now, and the rest once more
+            self.left_out.append(target)
+            return None
+        if expected is None:
+            return found
+        read_ahead.take(key)
+        prefetched = expected.found
+        if is_ready and prefetched is not None and self._is_ready(prefetched, room):
+            self._add_prefetched(target, data, prefetched)
+            return None
+        return wait_for(expected, found, room)
+
+    def _is_ready(self, found: Prefetched, room: int) -> bool:
+        """Whether entries that were read ahead need no thread any more."""
+        return (
+            len(found.data) <= room
+            and (found.is_kafka or self.is_replica)
+            and self._version > MESSAGE_SETS_UNTIL
+        )
+
+    def _add_prefetched(
+        self, target: FetchPartition, data: PartitionData, found: Prefetched
+    ) -> None:
+        self.has_prefetched = True
+        data.records = [found.data]
+        self.size += len(found.data)
+        if found.aborted:
+            data.aborted_transactions = list_aborted(found.aborted)
+        self._expect_next_read(target, found.end_offset)
 
     def fill(self, outcomes: list[ReadOutcome]) -> None:
         """Add the outcomes of the deferred reads."""
@@ -408,21 +469,35 @@ class FetchScan:
                 if outcome.aborted:
                     data.aborted_transactions = list_aborted(outcome.aborted)
                 if outcome.end_offset >= 0:
-                    self._expect_next_read(reading, outcome.end_offset)
+                    self._expect_next_read(reading.target, outcome.end_offset)
         if self.continues:
             self.continues = not any(data.records or data.error_code for _, data in self.found)
 
-    def _expect_next_read(self, reading: DeferredRead, end_offset: int) -> None:
-        """Expect the reader at this offset; read ahead for one that is quick."""
-        plog = reading.target.log
-        if plog is not None:
-            self._context.gateway.read_ahead.expect(
+    def _expect_next_read(self, target: FetchPartition, offset: int) -> None:
+        plog = target.log
+        if plog is None:
+            return
+        self.next_reads.append(
+            NextRead(
                 plog,
-                (plog.partition_id, end_offset, self.committed),
-                reading.room,
+                (plog.partition_id, offset, self.committed),
+                target.requested.partition_max_bytes,
                 plog.stable_end if self.committed else None,
-                ahead=reading.is_sequential,
             )
+        )
+
+    def read_ahead(self, *, ahead: bool, left_out_first: bool) -> None:
+        """Expect the client where its partitions go on; with `ahead` read there for it.
+
+        Those that this response had no room for come first in the next one of a session.
+        """
+        read = self.next_reads
+        self.next_reads = []
+        for target in self.left_out:
+            self._expect_next_read(target, target.requested.fetch_offset)
+        left_out, self.next_reads = self.next_reads, []
+        reads = left_out + read if left_out_first else read + left_out
+        self._context.gateway.read_ahead.expect(reads, ahead=ahead)
 
 
 def _is_diverging(target: FetchPartition, known: EpochEnd) -> bool:
