@@ -24,6 +24,7 @@ from pathlib import Path
 
 from tools.servers.probe import free_port
 
+from tests.relay import Relay
 from tests.tools import require
 
 START_S = 60.0
@@ -147,7 +148,7 @@ def running_postgres(*options: str) -> Iterator[PostgresServer]:
             server.stop()
 
 
-class CuttingProxy:
+class CuttingProxy(Relay):
     """A TCP proxy before the server that closes a connection at its next COMMIT.
 
     `cut` = "before": the server never gets it; "after": it has committed, and its answer is lost.
@@ -157,28 +158,11 @@ class CuttingProxy:
         self.cut = ""
         self.cuts = 0
         self._unanswered: set[socket.socket] = set()  # whose next answer is lost
-        self._target = port
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
+        super().__init__(port)
 
-    def close(self) -> None:
-        self._listener.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            server = socket.create_connection(("127.0.0.1", self._target))
-            passing = threading.Thread(target=self._to_client, args=(server, client), daemon=True)
-            args = (client, server, passing)
-            threading.Thread(target=self._to_server, args=args, daemon=True).start()
-
-    def _to_server(
-        self, client: socket.socket, server: socket.socket, passing: threading.Thread
-    ) -> None:
+    def serve(self, client: socket.socket) -> None:
+        server = self.connect()
+        passing = threading.Thread(target=self._to_client, args=(server, client), daemon=True)
         with client, server:
             passing.start()
             with contextlib.suppress(OSError):

@@ -24,6 +24,7 @@ from tests.crash.transactions.history import History
 from tests.crash.transactions.transaction_load import Worker, read_everything
 from tests.node.cluster.shared_cluster import SharedCluster
 from tests.postgres import PostgresServer
+from tests.relay import Relay
 from tests.server import Server
 from tests.waiting import wait_until
 from trilogue.node.cluster.links import ANSWER_S
@@ -37,16 +38,13 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 Report = Callable[[object], None]
 
 
-class Cable:
+class Cable(Relay):
     """A TCP relay; while it is cut nothing passes, and no connection ends."""
 
     def __init__(self, target: int) -> None:
-        self._target = target
         self._is_whole = threading.Event()
         self._is_whole.set()
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
+        super().__init__(target)
 
     @contextlib.contextmanager
     def cut(self) -> Iterator[None]:
@@ -56,30 +54,18 @@ class Cable:
         finally:
             self._is_whole.set()
 
-    def close(self) -> None:
-        self._listener.close()
-
-    def _accept(self) -> None:
-        while True:
+    def serve(self, client: socket.socket) -> None:
+        self._is_whole.wait()
+        with client:
             try:
-                client, _ = self._listener.accept()
+                server = self.connect()
             except OSError:
                 return
-            threading.Thread(target=self._connect, args=(client,), daemon=True).start()
-
-    def _connect(self, client: socket.socket) -> None:
-        self._is_whole.wait()
-        try:
-            server = socket.create_connection(("127.0.0.1", self._target))
-        except OSError:
-            client.close()
-            return
-        back = threading.Thread(target=self._pass, args=(server, client), daemon=True)
-        back.start()
-        self._pass(client, server)
-        back.join()
-        client.close()
-        server.close()
+            with server:
+                back = threading.Thread(target=self._pass, args=(server, client), daemon=True)
+                back.start()
+                self._pass(client, server)
+                back.join()
 
     def _pass(self, source: socket.socket, target: socket.socket) -> None:
         with contextlib.suppress(OSError):
