@@ -32,7 +32,7 @@ def test_rows_rates_and_lag_of_a_run():
 
 
 def test_a_run_without_micro_batches_is_a_page(tmp_path):
-    RunReport.from_progress("idle", []).write(tmp_path / "run.html")
+    RunReport.from_progress("idle", []).write(str(tmp_path / "run.html"))
 
     page = (tmp_path / "run.html").read_text()
     assert "0 micro-batches, 0 rows, 0 rows/s" in page

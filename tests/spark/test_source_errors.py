@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StringType, StructField, StructType
 from tools.servers.probe import free_port
 
 from tests.server import Server
+from tests.spark.rooms import close_links
+from trilogue.spark.source import DefaultSource
 
 Read = Callable[[SparkSession, str, Path], object]
 
@@ -54,6 +57,16 @@ def test_a_server_that_is_down_is_reported_soon_and_in_a_sentence(spark, tmp_pat
     assert "check that the server is running" in message
     assert "Traceback" not in message
     assert 'File "' not in message
+
+
+def test_no_task_of_a_write_begins_at_a_server_that_is_down():
+    """On a cluster each task is tried four times."""
+    address = f"127.0.0.1:{free_port()}"
+    source = DefaultSource({"kafka.bootstrap.servers": address, "topic": "missing"})
+
+    with pytest.raises(Exception, match=f"no server answered at {address}"):
+        source.writer(StructType([StructField("value", StringType())]), overwrite=False)
+    close_links(address)
 
 
 def test_an_unknown_option_names_the_one_that_was_meant(spark, server: Server, tmp_path):

@@ -89,6 +89,10 @@ class Link(CountedOffsets):
         if not task.cancelled():
             task.exception()  # retrieved, so that asyncio does not warn about it
 
+    def find_servers(self) -> None:
+        """Return when a server has answered; ServerUnreachable."""
+        self.run(self.cluster.refresh([], needed_leaders=()))
+
     def can_commit_batches(self) -> bool:
         """Whether the server commits several transactions in one decision."""
         from trilogue.wire.kafka.codec.schema import table

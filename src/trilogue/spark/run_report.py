@@ -1,7 +1,7 @@
 """A page about a run of a streaming query: rows, rates, lag and times of its micro-batches.
 
     report = RunReport.of(query)
-    report.write(Path("run.html"))     # a notebook shows `report` itself
+    report.write("run.html")     # a notebook shows `report` itself
 
 Spark keeps the newest 100 micro-batches (spark.sql.streaming.numRecentProgressUpdates).
 """
@@ -56,10 +56,10 @@ class RunReport(NamedTuple):
         """Return the report of progress events, as Spark's listeners get them in JSON."""
         return cls(name, tuple(_parse(one) for one in progress))
 
-    def write(self, path: Path) -> None:
+    def write(self, path: Path | str) -> None:
         """Write a page that needs no other file."""
         title = html.escape(f"Run of {self.name}")
-        path.write_text(
+        Path(path).write_text(
             f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>'
             f"<style>{STYLE}</style><body>{self._repr_html_()}</body></html>\n"
         )

@@ -123,6 +123,8 @@ class BatchWriter(DataSourceArrowWriter):
             check_server(options)
             name = options.application_id or f"spark-{uuid.uuid4()}"
             self._name = BatchName(name, options.version or 0)
+        else:  # each attempt of each task would otherwise wait for an address that is wrong
+            link(options).find_servers()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Store the rows of one task."""
