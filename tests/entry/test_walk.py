@@ -80,6 +80,16 @@ def test_formats_are_not_looked_for_beyond_the_bytes(room: Room, length: int):
         room.walk.formats_in(BATCH + BATCH[:-1])
 
 
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_the_last_header_is_that_of_the_whole_walk(room: Room, count: int):
+    whole = b"".join([BATCH, IDEMPOTENT, BATCH, IDEMPOTENT, BATCH][:count])
+
+    assert room.walk.last_header(memoryview(whole)) == room.walk.walk_headers(whole)[-1]
+    for damaged in (b"", whole[:-1], whole[:60], whole + BATCH[:-1]):
+        with pytest.raises(CorruptEntry):
+            room.walk.last_header(damaged)
+
+
 def test_header_is_read_where_it_stands(room: Room):
     second = patched(IDEMPOTENT, base_offset=2**62, leader_epoch=5)
     buffer = b"123" + second + b"rest"

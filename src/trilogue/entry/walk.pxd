@@ -41,6 +41,9 @@ cpdef object walk_headers(object buffer, Py_ssize_t pos=*, object end=*, bint cu
 @cython.locals(data="const uint8_t *", length=int64_t, found=int, pos=Py_ssize_t, stop=Py_ssize_t)
 cpdef object formats_in(object buffer)
 
+@cython.locals(data="const uint8_t *", length=int64_t, pos=Py_ssize_t, last=Py_ssize_t, stop=Py_ssize_t)
+cpdef tuple last_header(object buffer)
+
 
 @cython.final
 cdef class RecordWalker:

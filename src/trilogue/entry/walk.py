@@ -223,6 +223,26 @@ def formats_in(buffer: Buffer) -> int:
     return found
 
 
+def last_header(buffer: Buffer) -> Walked:
+    """Return what `walk_headers` has of the last of the consecutive entries in a buffer.
+
+    For large buffers: thousands of tuples would keep other threads from running for milliseconds.
+    """
+    view = buffer if type(buffer) is memoryview else memoryview(buffer)
+    data = bytes_of(view)
+    pos = last = 0
+    stop = len(view)
+    while pos < stop or not stop:
+        if stop - pos < HEADER_SIZE:
+            raise CorruptEntry(f"no whole header in the {stop - pos} bytes at {pos}")
+        length = LENGTH_PREFIX + load32(data, pos + LENGTH_AT)
+        if length < HEADER_SIZE or length > stop - pos:
+            raise CorruptEntry(f"the entry at {pos} declares {length} bytes, of {stop - pos}")
+        last = pos
+        pos += length
+    return walk_headers(view, last)[0]
+
+
 class RecordWalker:
     """Iterates over the records of one entry; `records` are their decompressed bytes.
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from trilogue.entry.entry import CONTROL, TRANSACTIONAL
-from trilogue.entry.walk import formats_in, walk_headers
+from trilogue.entry.walk import formats_in, last_header, walk_headers
 from trilogue.gateway.conversion_cache import CONVERTED_ON_LOOP, conversion_weight
 from trilogue.log.partition_log import (
     AbortedLookup,
@@ -112,7 +112,7 @@ def resolve_aborted(aborted: Aborted, end: int) -> list[AbortedTransaction]:
 
 def entries_end(entries: memoryview | bytes | bytearray) -> int:
     """Return the offset after the last of some whole entries, of which there is one at least."""
-    _, _, base_offset, last_offset_delta, *_ = walk_headers(entries)[-1]
+    _, _, base_offset, last_offset_delta, *_ = last_header(entries)
     return base_offset + last_offset_delta + 1
 
 
