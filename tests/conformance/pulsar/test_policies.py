@@ -59,17 +59,21 @@ class Place(NamedTuple):
         return self.client.subscribe(self.topic, name, initial_position=EARLIEST, **more)
 
 
+def connect(pulsar: PulsarBroker) -> library.Client:
+    return library.Client(
+        f"pulsar://{pulsar.address}",
+        operation_timeout_seconds=5,
+        logger=library.ConsoleLogger(library.LoggerLevel.Error),
+    )
+
+
 @pytest.fixture(params=["topic", "namespace"])
 def place(pulsar: PulsarBroker, admin: Admin, request: pytest.FixtureRequest) -> Iterator[Place]:
     namespace = f"public/policies-{os.getpid()}-{next(_numbers)}"
     admin.make_namespace(namespace)
     topic = f"{namespace}/t"
     admin.make(topic)
-    client = library.Client(
-        f"pulsar://{pulsar.address}",
-        operation_timeout_seconds=5,
-        logger=library.ConsoleLogger(library.LoggerLevel.Error),
-    )
+    client = connect(pulsar)
     yield Place(admin, client, namespace, topic, request.param)
     client.close()
 
@@ -297,7 +301,7 @@ def test_topics_of_a_namespace_are_limited(place: Place):
     names = itertools.count()
     with pytest.raises(AdminError) as caught:
         place.admin.make(f"{place.namespace}/third")
-    assert caught.value.status == 412
+    assert caught.value.status == 409
     refused(lambda: place.client.create_producer(f"{place.namespace}/x{next(names)}"), "")
 
 
@@ -309,10 +313,22 @@ def test_plain_messages_are_refused_where_encrypted_ones_are_required(place: Pla
     refused(lambda: place.client.create_producer(place.topic), "")
 
 
-def test_a_consumer_subscribes_only_so_often(place: Place):
-    place.set("subscribeRate", {"subscribeThrottlingRatePerConsumer": 1, "ratePeriodInSecond": 600})
+def test_a_consumer_subscribes_only_so_often(place: Place, pulsar: PulsarBroker):
+    """The first consumer of a client is the same one as that of the client before it."""
+    rate = {"subscribeThrottlingRatePerConsumer": 1, "ratePeriodInSecond": 600}
+    place.subscribe("first").close()  # it has the number that every client begins with
+    place.set("subscribeRate", rate)
 
-    refused(lambda: place.subscribe(consumer_name="c"), "")
+    def subscribe() -> None:
+        client = connect(pulsar)
+        try:
+            client.subscribe(place.topic, "s", consumer_name="c")
+        finally:
+            client.close()
+
+    refused(subscribe, "")
+    for _ in range(3):  # these have numbers of their own
+        place.subscribe(consumer_name="c").close()
 
 
 def test_a_topic_is_compacted_above_the_threshold(place: Place):

@@ -224,10 +224,10 @@ async def test_a_consumer_subscribes_no_more_often_than_the_subscribe_rate():
         rig.topic("t")
         peer = await rig.connected()
 
-        async def come_and_go(answer: str, name: str = "c") -> object:
-            found = await subscribe(peer, consumer_name=name, answer=answer)
+        async def come_and_go(answer: str, name: str = "c", number: int = 1) -> object:
+            found = await subscribe(peer, consumer_name=name, answer=answer, consumer_id=number)
             if answer == "success":
-                await peer.request("close_consumer", "success", consumer_id=1)
+                await peer.request("close_consumer", "success", consumer_id=number)
             return found
 
         for _ in range(2):
@@ -237,6 +237,7 @@ async def test_a_consumer_subscribes_no_more_often_than_the_subscribe_rate():
 
         assert refused.error == ServerError.NotAllowedError
         await come_and_go("success", "another")
+        await come_and_go("success", number=2)
         await pass_time(11)
         await come_and_go("success")
 

@@ -10,11 +10,12 @@ CONSUMERS_MAX: Final = 10_000  # that are remembered; the oldest are forgotten f
 
 
 class ConsumerKey(NamedTuple):
-    """One consumer, also after it was closed and created again."""
+    """One consumer, also after it has lost its connection or its client was started again."""
 
     topic: str  # or partition, as the client spells it
     host: str
     name: str
+    consumer_id: int  # a client numbers its consumers from 0
 
 
 class SubscribeRates:

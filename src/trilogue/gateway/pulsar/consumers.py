@@ -31,6 +31,7 @@ from trilogue.broker.errors import (
     UnknownSubscription,
     UnknownTopic,
 )
+from trilogue.broker.quotas.subscribe_rates import ConsumerKey
 from trilogue.broker.subscriptions.subscription import SubscriptionType
 from trilogue.broker.topics.lookup import partition_index
 from trilogue.broker.topics.partition import Partition
@@ -164,8 +165,10 @@ async def _join(
     kind = SUBSCRIPTION_TYPES[command.subType]
     _check(connection, command, partition, kind)
     check_role(connection, command.subscription, topic.name, partition.policies)
+    host = connection.stream.peer[0]
     gateway.check_subscribe_rate(
-        command.topic, connection.stream.peer[0], consumer.name, partition.policies.subscribe_rate
+        ConsumerKey(command.topic, host, consumer.name, command.consumer_id),
+        partition.policies.subscribe_rate,
     )
     subscriptions = connection.subscriptions
     has_others = partial(_has_schemas, subscriptions, partition.partition_id)

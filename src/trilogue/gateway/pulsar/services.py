@@ -145,12 +145,11 @@ class PulsarServices(ProtocolGateway):
             if not writers.has(name):
                 return name
 
-    def check_subscribe_rate(self, topic: str, host: str, consumer: str, rate: Rate | None) -> None:
+    def check_subscribe_rate(self, consumer: ConsumerKey, rate: Rate | None) -> None:
         """Refuse a consumer that subscribes too often: NotAllowed."""
-        if rate is None:
-            return
-        key = ConsumerKey(topic, host, consumer)
-        if not self.subscribe_rates.try_subscribe(key, rate, self.loop.time()):
+        if rate is not None and not self.subscribe_rates.try_subscribe(
+            consumer, rate, self.loop.time()
+        ):
             raise NotAllowed("Subscribe limited by subscribe rate limit per consumer.")
 
     async def find_or_create_topic(self, name: PulsarName) -> tuple[Topic, Partition]:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.broker.access.granted_actions import GrantedActions, without_operation
-from trilogue.broker.errors import InvalidName, TopicExists, UnknownTopic
+from trilogue.broker.errors import InvalidName, PolicyViolation, TopicExists, UnknownTopic
 from trilogue.broker.names import parse_pulsar
 from trilogue.broker.topics.delete_records import delete_records
 from trilogue.broker.topics.lookup import (
@@ -127,6 +127,10 @@ async def _create_topic(request: AdminRequest, partitions: int, texts: dict[str,
         )
     except TopicExists as error:
         raise HttpError(409, EXISTS) from error
+    except PolicyViolation as error:
+        if partitions:
+            raise
+        raise HttpError(409, str(error)) from error
     if texts:
         kept: dict[str, str] = {}
         _json_change(PROPERTIES, lambda there: there.update(texts), PROPERTIES_MAX)(kept)

@@ -17,6 +17,7 @@ from trilogue.broker.errors import (
     UnknownSubscription,
 )
 from trilogue.broker.non_persistent.topics import NonPersistentTopic
+from trilogue.broker.quotas.subscribe_rates import ConsumerKey
 from trilogue.broker.subscriptions.subscription import SubscriptionType
 from trilogue.gateway.pulsar.connection import PulsarConnection
 from trilogue.gateway.pulsar.consumer import check_alive
@@ -61,8 +62,10 @@ async def _join(
     kind = SUBSCRIPTION_TYPES[command.subType]
     _check(command, topic, kind)
     check_role(connection, command.subscription, name.topic, topic.policies)
+    host = connection.stream.peer[0]
     gateway.check_subscribe_rate(
-        command.topic, connection.stream.peer[0], consumer.name, topic.policies.subscribe_rate
+        ConsumerKey(command.topic, host, consumer.name, command.consumer_id),
+        topic.policies.subscribe_rate,
     )
     await check_consumer_schema(gateway, topic, command)
     # Nothing waits from here on, so that no other request comes between.
