@@ -6,15 +6,19 @@ import itertools
 import struct
 from typing import Any, NamedTuple
 
+import pytest
+
 from tests.gateway.fakes import FakeTransport
 from tests.gateway.kafka.rig import LIMITS, LOG_LIMITS, NOW_MS, settle
 from tests.gateway.kafka.rig import Rig as KafkaRig
+from tests.pure import load_pure
 from tests.waiting import wait_on_loop
 from trilogue.broker.names import TopicName, parse_namespace, parse_pulsar
 from trilogue.broker.topics.namespaces import Namespace
 from trilogue.broker.topics.topic import Topic
 from trilogue.entry.pulsar.pulsar_batch import build_section
 from trilogue.gateway.frame_dispatcher import IterationBudget
+from trilogue.gateway.pulsar import connection
 from trilogue.gateway.pulsar.connection import PulsarConnection
 from trilogue.gateway.pulsar.gateway import PulsarGateway
 from trilogue.gateway.pulsar.settings import PulsarSettings
@@ -33,9 +37,19 @@ __all__ = [
     "frame_of",
     "section",
     "settle",
+    "use_fast_path",
 ]
 
 TYPES = {row.field: row.type for row in COMMANDS}
+
+
+def use_fast_path(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let connections take frames by the installed module, or by its uncompiled twin."""
+    if kind == "uncompiled":
+        turn = load_pure("trilogue.gateway.pulsar.non_persistent.send_turn")
+        beneath = {"trilogue__gateway__pulsar__non_persistent__send_turn": turn}
+        twin = load_pure("trilogue.gateway.pulsar.send_fast_path", **beneath)
+        monkeypatch.setattr(connection, "SendFastPath", twin.SendFastPath)
 
 
 class Answer(NamedTuple):

@@ -4,21 +4,33 @@ from __future__ import annotations
 
 import errno
 import struct
+import sys
+from collections.abc import Callable
+from types import FrameType
 
 import pytest
 from msgspec.structs import replace
 
 from tests.gateway.loop import on_loop
-from tests.gateway.pulsar.rig import LOG_LIMITS, Rig, section, send_frame, settle
+from tests.gateway.pulsar.rig import LOG_LIMITS, Rig, section, send_frame, settle, use_fast_path
 from tests.waiting import pass_time
 from trilogue.entry.entry import Format
 from trilogue.entry.kafka.record_batch import read_header
 from trilogue.entry.pulsar.pulsar_batch import PULSAR_SECTION_AT, broker_time
+from trilogue.gateway.pulsar import send_fast_path
 from trilogue.gateway.stream import STOP_WRITING
 from trilogue.wire.pulsar.errors import ServerError
 from trilogue.wire.pulsar.pulsar_pb2 import SingleMessageMetadata
 
 ABSENT = (1 << 64) - 1
+IS_COMPILED = not str(send_fast_path.__file__).endswith(".py")
+
+
+@pytest.fixture(autouse=True, params=["installed", "uncompiled"])
+def fast_path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Connections take frames by the installed module, or by its .py."""
+    use_fast_path(request.param, monkeypatch)
+    return request.param
 
 
 def stored(rig: Rig, topic: str = "t") -> bytes:
@@ -300,3 +312,64 @@ async def test_a_peer_that_does_not_read_its_receipts_is_not_read():
         await settle()
 
         assert peer.answered == sent
+
+
+def frames_of_python(call: Callable[[], None]) -> int:
+    """How many functions of Python a call enters."""
+    counted = 0
+
+    def count(_frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal counted
+        counted += event == "call"
+
+    sys.setprofile(count)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return counted
+
+
+@pytest.mark.skipif(not IS_COMPILED, reason="the installed module is not compiled")
+@pytest.mark.parametrize("topic", ["t", "interval", "non-persistent://public/default/t"])
+def test_one_more_message_of_a_step_runs_no_frame_of_python(fast_path: str, topic: str):
+    @on_loop
+    async def scenario() -> None:
+        async with Rig() as rig:
+            rig.topic("t")
+            rig.topic("interval", flush="interval")
+            peer = await rig.connected()
+            await peer.producer(topic)
+
+            def count(messages: int) -> int:
+                data = b"".join(send_frame(1, number) for number in range(messages))
+                return frames_of_python(lambda: peer.give(data))
+
+            count(5)
+            await settle()
+            few = count(10)
+            await settle()
+
+            assert count(60) - few < 50  # a few more are of the step, as when a window begins
+
+    if fast_path == "installed":
+        scenario()
+
+
+@on_loop
+async def test_what_is_counted_includes_messages_of_both_paths():
+    async with Rig() as rig:
+        rig.topic("t")
+        peer = await rig.connected()
+        await peer.producer("t")
+        damaged = send_frame(1, 1, body=b"\x0e\x01\0\0\0\0" + b"\0\0\0\0")
+        size = len(section(sequence_id=0))
+
+        peer.give(send_frame(1, 0) + damaged + send_frame(1, 2) + send_frame(1, 3))
+        await settle()
+
+        fields = [peer.next().field for _ in range(4)]
+        assert fields == ["send_receipt", "send_error", "send_receipt", "send_receipt"]
+        producer = peer.connection.producers[1]
+        assert (producer.messages, rig.gateway.messages_in) == (3, 3)
+        assert (producer.bytes, rig.gateway.bytes_in) == (3 * size, 3 * size)

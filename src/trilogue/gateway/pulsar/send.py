@@ -11,7 +11,8 @@ coordinator on another node (transactions/parts.py).
 The receipt of a topic that is acknowledged from memory leaves with the loop iteration, unless
 earlier messages of the producer still wait for their commit.
 
-What is sent to non-persistent topics does not come here (send_fast_path.py).
+What is sent to non-persistent topics does not come here, nor do plain messages to others, except
+where messages are traced (send_fast_path.py).
 """
 
 from __future__ import annotations

@@ -6,11 +6,18 @@ import pytest
 
 from tests.gateway.loop import on_loop
 from tests.gateway.pulsar.readers import SHARED, messages, offsets, payloads, received, subscribe
-from tests.gateway.pulsar.rig import NOW_MS, Peer, Rig, frame_of, section, send_frame, settle
-from tests.pure import load_pure
+from tests.gateway.pulsar.rig import (
+    NOW_MS,
+    Peer,
+    Rig,
+    frame_of,
+    section,
+    send_frame,
+    settle,
+    use_fast_path,
+)
 from trilogue.broker.names import parse_pulsar
 from trilogue.entry.pulsar.pulsar_batch import PulsarMessage, build_batch
-from trilogue.gateway.pulsar import connection
 from trilogue.gateway.pulsar.settings import PulsarSettings
 from trilogue.wire.pulsar.pulsar_pb2 import BrokerEntryMetadata, FeatureFlags, MessageMetadata
 
@@ -21,11 +28,7 @@ BATCHES, CHECKSUMS = 4, 6  # protocol versions that know them
 @pytest.fixture(autouse=True, params=["installed", "uncompiled"])
 def fast_path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Connections take frames by the installed module, or by its .py."""
-    if request.param == "uncompiled":
-        turn = load_pure("trilogue.gateway.pulsar.non_persistent.send_turn")
-        beneath = {"trilogue__gateway__pulsar__non_persistent__send_turn": turn}
-        twin = load_pure("trilogue.gateway.pulsar.send_fast_path", **beneath)
-        monkeypatch.setattr(connection, "SendFastPath", twin.SendFastPath)
+    use_fast_path(request.param, monkeypatch)
 
 
 def sends(*values: bytes, producer_id: int = 1) -> bytes:
