@@ -357,7 +357,7 @@ def test_one_more_message_of_a_step_runs_no_frame_of_python(fast_path: str, topi
 
 
 @on_loop
-async def test_what_is_counted_includes_messages_of_both_paths():
+async def test_counters_include_messages_of_the_fast_path_and_of_the_handler():
     async with Rig() as rig:
         rig.topic("t")
         peer = await rig.connected()

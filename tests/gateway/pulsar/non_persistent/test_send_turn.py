@@ -50,7 +50,7 @@ def batch(*values: bytes) -> bytes:
 
 
 @on_loop
-async def test_what_comes_together_leaves_with_one_write_for_each_peer():
+async def test_messages_of_one_step_are_sent_with_one_write_to_each_peer():
     async with Rig() as rig:
         writer = await rig.connected()
         readers = [await rig.connected() for _ in range(2)]
