@@ -292,7 +292,7 @@ def _storage() -> Iterator[Bound]:
     yield Bound(
         "memory of large reads of segments that is kept for the next, for 30 s",
         size(LARGE_READ_POOL_BYTES),
-        over="more goes back to the system",
+        "more goes back to the system",
     )
     yield Bound("least free room on the disk", size(journal.min_free_bytes),
                 "producers are refused, readers are served", "disk.min-free")  # fmt: skip
