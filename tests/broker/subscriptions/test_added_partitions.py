@@ -8,14 +8,14 @@ from tests.broker.fakes import FakeLog, FakeTimers, new_broker
 from tests.broker.transactions.node_world import HERE, THERE, FakePort
 from trilogue.broker.errors import NotOwner, NotReady, TooManyPositions
 from trilogue.broker.names import parse_kafka
-from trilogue.broker.promise import Promise
-from trilogue.broker.subscriptions.added_partitions import ATTEMPTS_MAX, RETRY_S
-from trilogue.broker.transactions.node_requests import (
+from trilogue.broker.node_requests import (
     CreateSubscription,
     ListSubscriptions,
     SubscriptionRow,
     SubscriptionRows,
 )
+from trilogue.broker.promise import Promise
+from trilogue.broker.subscriptions.added_partitions import ATTEMPTS_MAX, RETRY_S
 from trilogue.meta.memory import MemoryMeta
 from trilogue.meta.operations import AssignSlots
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from trilogue.broker.errors import NotReady
+from trilogue.broker.node_requests import NodeReply, NodeRequest
 from trilogue.broker.promise import Promise
-from trilogue.broker.transactions.node_requests import NodeReply, NodeRequest
 
 HERE, THERE, THIRD = 1, 2, 3
 

@@ -9,9 +9,9 @@ from tests.broker.transactions.node_world import HERE, THERE, THIRD, FakeOwnersh
 from trilogue.broker.cursors.cursor_facts import NOTHING_BELOW, subscription_key
 from trilogue.broker.errors import ConcurrentTransactions, NotCoordinator
 from trilogue.broker.facts import FactKind
+from trilogue.broker.node_requests import EndBranch
 from trilogue.broker.transactions.batch_commits import OpenTransaction
 from trilogue.broker.transactions.branches import RETRY_S, Branches
-from trilogue.broker.transactions.node_requests import EndBranch
 from trilogue.broker.transactions.records import DeferredAck, TransactionState, decode_saved
 from trilogue.broker.transactions.transaction import VersionedContents
 from trilogue.meta.memory import MemoryMeta

@@ -20,15 +20,15 @@ from trilogue.broker.errors import (
     TransactionConflict,
 )
 from trilogue.broker.facts import CursorMove
-from trilogue.broker.transactions.branch_acks import BranchAcks
-from trilogue.broker.transactions.branches import Branches
-from trilogue.broker.transactions.node_requests import (
+from trilogue.broker.node_requests import (
     EndBranch,
     FindTransaction,
     JoinTransaction,
     SubscriptionPart,
     TransactionName,
 )
+from trilogue.broker.transactions.branch_acks import BranchAcks
+from trilogue.broker.transactions.branches import Branches
 from trilogue.broker.transactions.participant import TransactionParticipant
 from trilogue.broker.transactions.pending_acks import PendingAcks
 from trilogue.broker.transactions.pending_offsets import PendingOffsets

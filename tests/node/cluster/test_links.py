@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from trilogue.broker.errors import NotReady
+from trilogue.broker.node_requests import JoinTransaction, NodeRequest, TransactionName
 from trilogue.broker.promise import Promise
-from trilogue.broker.transactions.node_requests import JoinTransaction, NodeRequest, TransactionName
 from trilogue.node.cluster.link_proof import (
     CONNECTS,
     NONCE,

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from trilogue.broker.errors import NotOwner, NotReady, ProducerFenced
+from trilogue.broker.node_requests import EndBranch, JoinTransaction, NodeRequest
 from trilogue.broker.promise import Promise
-from trilogue.broker.transactions.node_requests import EndBranch, JoinTransaction, NodeRequest
 from trilogue.node.siblings import frames, server
 from trilogue.node.siblings.frames import HEAD, Hello, make_frame, socket_address
 from trilogue.node.siblings.links import UNANSWERED_MAX, SiblingLinks

@@ -17,11 +17,7 @@ from typing import Final
 from trilogue.broker.cursors.position import Cursor
 from trilogue.broker.cursors.subscription_cursors import SubscriptionCursors
 from trilogue.broker.errors import BrokerError, NotOwner, NotReady
-from trilogue.broker.promise import Promise
-from trilogue.broker.topics.cluster import Cluster
-from trilogue.broker.topics.topic import Topic
-from trilogue.broker.transactions.branches import Branches
-from trilogue.broker.transactions.node_requests import (
+from trilogue.broker.node_requests import (
     CreateSubscription,
     ListSubscriptions,
     NodeReply,
@@ -29,6 +25,10 @@ from trilogue.broker.transactions.node_requests import (
     SubscriptionRow,
     SubscriptionRows,
 )
+from trilogue.broker.promise import Promise
+from trilogue.broker.topics.cluster import Cluster
+from trilogue.broker.topics.topic import Topic
+from trilogue.broker.transactions.branches import Branches
 
 log = logging.getLogger(__name__)
 

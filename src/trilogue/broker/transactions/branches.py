@@ -14,9 +14,9 @@ from functools import partial
 
 from trilogue.broker.errors import NotCoordinator
 from trilogue.broker.groups.classic.members import Timers
+from trilogue.broker.node_requests import EndBranch, NodePort, NodeReply, NoNodes
 from trilogue.broker.promise import Promise
 from trilogue.broker.topics.ownership import Ownership
-from trilogue.broker.transactions.node_requests import EndBranch, NodePort, NodeReply, NoNodes
 from trilogue.broker.transactions.records import DeferredAck
 from trilogue.broker.transactions.transaction import VersionedContents
 

@@ -42,10 +42,10 @@ from trilogue.broker.facts import (
     FactKind,
 )
 from trilogue.broker.facts import Protocol as Door
+from trilogue.broker.node_requests import Part, SubscriptionPart
 from trilogue.broker.promise import Promise
 from trilogue.broker.transactions.branches import Branches
 from trilogue.broker.transactions.completion import EPOCH_MAX, TransactionCompletion, find_marker
-from trilogue.broker.transactions.node_requests import Part, SubscriptionPart
 from trilogue.broker.transactions.records import (
     COMPLETE,
     NO_EPOCH,

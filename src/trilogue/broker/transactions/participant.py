@@ -24,13 +24,7 @@ from trilogue.broker.errors import (
 )
 from trilogue.broker.facts import CursorMove, CursorMoves, FactJournal, FactKind, SnapshotRow
 from trilogue.broker.facts import Protocol as Door
-from trilogue.broker.producers.idempotence import PartitionProducers
-from trilogue.broker.promise import Promise
-from trilogue.broker.topics.ownership import Ownership
-from trilogue.broker.transactions.branch_acks import BranchAcks
-from trilogue.broker.transactions.branches import Branches
-from trilogue.broker.transactions.coordinator import ProducerIdentity, TransactionCoordinator
-from trilogue.broker.transactions.node_requests import (
+from trilogue.broker.node_requests import (
     CreateSubscription,
     EndBranch,
     FindTransaction,
@@ -43,6 +37,12 @@ from trilogue.broker.transactions.node_requests import (
     SubscriptionRequest,
     TransactionName,
 )
+from trilogue.broker.producers.idempotence import PartitionProducers
+from trilogue.broker.promise import Promise
+from trilogue.broker.topics.ownership import Ownership
+from trilogue.broker.transactions.branch_acks import BranchAcks
+from trilogue.broker.transactions.branches import Branches
+from trilogue.broker.transactions.coordinator import ProducerIdentity, TransactionCoordinator
 from trilogue.broker.transactions.pending_acks import SubscriptionId
 from trilogue.broker.transactions.pending_offsets import PendingOffsets
 from trilogue.broker.transactions.records import DeferredAck

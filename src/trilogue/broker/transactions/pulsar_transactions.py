@@ -35,18 +35,18 @@ from trilogue.broker.errors import (
     TooManyTransactions,
     UnknownTransaction,
 )
+from trilogue.broker.node_requests import (
+    FindTransaction,
+    Part,
+    SubscriptionPart,
+    TransactionName,
+)
 from trilogue.broker.promise import Promise
 from trilogue.broker.topics.ownership import Ownership
 from trilogue.broker.transactions.coordinator import (
     PULSAR_PREFIX,
     ProducerIdentity,
     TransactionCoordinator,
-)
-from trilogue.broker.transactions.node_requests import (
-    FindTransaction,
-    Part,
-    SubscriptionPart,
-    TransactionName,
 )
 from trilogue.broker.transactions.participant import TransactionParticipant
 from trilogue.broker.transactions.records import (

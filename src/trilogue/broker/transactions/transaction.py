@@ -19,8 +19,8 @@ from trilogue.broker.cursors.cursor_facts import NOTHING_BELOW
 from trilogue.broker.cursors.position import Position, PositionKey
 from trilogue.broker.errors import ConcurrentTransactions
 from trilogue.broker.facts import CursorMove, CursorMoves
+from trilogue.broker.node_requests import Part, SubscriptionPart
 from trilogue.broker.promise import Promise
-from trilogue.broker.transactions.node_requests import Part, SubscriptionPart
 from trilogue.broker.transactions.records import (
     DeferredAck,
     TransactionContent,

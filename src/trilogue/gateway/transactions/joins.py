@@ -15,8 +15,8 @@ from trilogue.broker.errors import (
     NotCoordinator,
     NotReady,
 )
+from trilogue.broker.node_requests import JoinTransaction
 from trilogue.broker.promise import Promise
-from trilogue.broker.transactions.node_requests import JoinTransaction
 from trilogue.gateway.dependencies import ProtocolGateway
 
 LIMIT_S: Final = 10.0

@@ -25,13 +25,13 @@ import msgspec
 
 from trilogue.broker import errors
 from trilogue.broker.errors import ALL_ERRORS, BrokerError, NotOwner
-from trilogue.broker.promise import Promise
-from trilogue.broker.transactions.node_requests import (
+from trilogue.broker.node_requests import (
     NodeReply,
     NodeRequest,
     SubscriptionRows,
     TransactionName,
 )
+from trilogue.broker.promise import Promise
 
 FRAME_MAX: Final = 8 << 20  # the outcome for 20,000 partitions and groups of 1,024 bytes each
 HEAD: Final = Struct(">IQ")

@@ -17,8 +17,8 @@ from typing import Final
 import msgspec
 
 from trilogue.broker.errors import NotReady
+from trilogue.broker.node_requests import NodeReply, NodeRequest
 from trilogue.broker.promise import Promise
-from trilogue.broker.transactions.node_requests import NodeReply, NodeRequest
 from trilogue.node.siblings.frames import (
     FRAME_MAX,
     Hello,

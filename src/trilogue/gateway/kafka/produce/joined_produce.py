@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 
 from trilogue.broker.errors import BrokerError
-from trilogue.broker.transactions.node_requests import JoinTransaction
+from trilogue.broker.node_requests import JoinTransaction
 from trilogue.entry.entry import TRANSACTIONAL, EntryError
 from trilogue.entry.kafka.record_batch import check_produced
 from trilogue.gateway.kafka.context import RequestContext

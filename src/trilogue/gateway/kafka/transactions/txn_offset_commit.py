@@ -16,8 +16,8 @@ from trilogue.broker.errors import (
     TransactionAborted,
 )
 from trilogue.broker.facts import CursorMove
+from trilogue.broker.node_requests import JoinTransaction
 from trilogue.broker.transactions.coordinator import ProducerIdentity
-from trilogue.broker.transactions.node_requests import JoinTransaction
 from trilogue.gateway.kafka.context import (
     DurableResponse,
     HandlerResult,

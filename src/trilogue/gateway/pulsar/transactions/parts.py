@@ -16,7 +16,7 @@ from trilogue.broker.errors import (
     UnknownProducerMapping,
     UnknownTransaction,
 )
-from trilogue.broker.transactions.node_requests import JoinTransaction, Part
+from trilogue.broker.node_requests import JoinTransaction, Part
 from trilogue.broker.transactions.pulsar_transactions import TxnId, make_part
 from trilogue.gateway.pulsar.connection import PulsarConnection
 from trilogue.gateway.pulsar.transactions.transactions import find_authorized
