@@ -358,6 +358,28 @@ def test_streams_begin_and_divide_alike(spark, server, topics, tmp_path, options
     assert len(found["kafka"]) <= 63 * len(CODECS)
 
 
+@pytest.mark.parametrize("place", [("compacted", 0), ("transactions", 1)], ids=str)
+def test_available_now_ends_behind_offsets_without_messages(spark, server, topics, tmp_path, place):
+    """Compacted ones, those of markers, and those of aborted messages at the end."""
+    topic, number = topics[place[0]], place[1]
+    last = confluent_kafka.Producer(
+        {"bootstrap.servers": server.kafka, "transactional.id": f"{topic}-last"}
+    )
+    last.init_transactions(90)
+    last.begin_transaction()
+    last.produce(topic, b"aborted", key=b"k", partition=number)
+    last.flush(90)
+    last.abort_transaction(90)
+    options = {"kafka.isolation.level": "read_committed", "maxOffsetsPerTrigger": 7}
+
+    found = run_both(spark, server, tmp_path, subscribe=topic, **options)
+    assert found["trilogue"] == found["kafka"] != []
+    assert all(row["value"] != b"aborted" for row in found["trilogue"])
+    again = run_both(spark, server, tmp_path, subscribe=topic, **options)
+
+    assert again == found
+
+
 def test_available_now_reads_what_is_less_than_the_least_as_well(spark, server, topics, tmp_path):
     """Theirs leaves it: a query with availableNow does not come to the end of what is there."""
     options = {"maxOffsetsPerTrigger": 100, "minOffsetsPerTrigger": 30, "maxTriggerDelay": "1h"}
