@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import socket
 import struct
+import threading
+import time
 import zlib
 from collections.abc import Iterator
 
 import cramjam
 import pytest
 
-from tests.attacks.node import AttackedNode, Report, attack
+from tests.attacks.node import WAIT_S, AttackedNode, Report, attack
 from tests.attacks.peers import give_all_permits, send_gets, send_in_parallel
+from tests.attacks.test_http_floods import sending, upgrade
 from tests.crash.hostile import dial
 from tests.crash.kafka.test_hostile import Line, fetch, make_topic_with, old_bomb, produce
 from tests.crash.pulsar.test_hostile import CONNECT, TYPES
@@ -28,6 +33,7 @@ TOPICS = {
     "tube": {},
     "compacted": {"cleanup.policy": "compact"},
     "repacked": {"compression.type": "lz4"},
+    "packed": {},
 }
 TIME = 1_600_000_000_000
 SMALL_RECORDS = 300_000
@@ -64,10 +70,15 @@ def pulsar_bombs() -> list[bytes]:
         )
         if len(body) < 4 * MIB
     ]
-    producer = BaseCommand(type=TYPES["producer"])
-    producer.producer.topic = "large"
-    producer.producer.producer_id = producer.producer.request_id = 1
-    return [encode_command(producer), *frames]
+    return [create_producer("large-partition-0"), *frames]
+
+
+def create_producer(topic: str) -> bytes:
+    """Return the request for a producer with the id 1."""
+    command = BaseCommand(type=TYPES["producer"])
+    command.producer.topic = topic
+    command.producer.producer_id = command.producer.request_id = 1
+    return encode_command(command)
 
 
 @pytest.fixture(scope="module")
@@ -110,3 +121,36 @@ def test_readers_of_bombs(node: AttackedNode, report: Report, count: int):
                 peer = stack.enter_context(dial(node.doors["pulsar"]))
                 give_all_permits(peer, f"slow-{number}")
             send_gets(stack.enter_context(TubeLine(node.doors["tubemq-broker"])), number)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("is_read", [True, False], ids=["read", "unread"])
+@pytest.mark.parametrize("path", ["reader", "consumer"])
+def test_websockets_that_receive_bombs(
+    node: AttackedNode, report: Report, path: str, is_read: bool
+):
+    """Sixty of them: each message is 1 KiB packed, 31 MiB in memory, and 41 MiB as JSON."""
+    content = bytes(31 * MIB)
+    packed = bytes(cramjam.zstd.compress(content))
+    with dial(node.doors["pulsar"]) as peer:
+        peer.settimeout(WAIT_S)
+        for frame in (CONNECT, create_producer("packed-partition-0"), *[
+            send_frame(1, number, packed, metadata_compression=3,
+                       metadata_uncompressed_size=len(content))
+            for number in range(3)
+        ]):  # fmt: skip
+            peer.sendall(frame)
+            assert peer.recv(1 << 12)
+    where = f"{path}/persistent/public/default/packed-partition-0"
+    names = itertools.count()
+
+    def receive(peer: socket.socket, stopping: threading.Event) -> None:
+        more = "?messageId=earliest" if path == "reader" else f"/bombs-{next(names)}"
+        peer.sendall(upgrade(where + more))
+        while peer.recv(1 << 16) and not stopping.wait(0.0 if is_read else 60.0):
+            pass
+
+    with attack(node, report, most_s=12.0) as stack:
+        stack.enter_context(sending(stack, node, 60, receive))
+        time.sleep(4.0)  # by design: they go on

@@ -31,7 +31,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Hashable
 from functools import partial
-from typing import ClassVar, Final, Self
+from typing import Final, Self
 from weakref import WeakSet
 
 import msgspec
@@ -57,13 +57,12 @@ class MemoryHolder:
     """What one connection, or one part of it, holds of a budget."""
 
     __slots__ = ("address", "budget", "mark", "mark_s", "since_s", "size_bytes")
-    is_work: ClassVar = False  # of the node, which ends by itself once it has its memory
 
     def __init__(self, budget: MemoryBudget, address: str = "") -> None:
         self.budget = budget
         self.address = address
         self.size_bytes = 0
-        self.mark: int | None = None  # of the last look at its progress
+        self.mark: Hashable = None  # of the last look at its progress
         self.mark_s = self.since_s = 0.0
 
     def resize(self, size: int) -> None:
@@ -74,8 +73,13 @@ class MemoryHolder:
     def reclaim(self) -> None:
         """Give back what can be had again; called while others wait."""
 
-    def progress(self) -> int | None:
-        """Return a number that changes while the peer moves; None: it does not wait for a peer."""
+    @property
+    def is_work(self) -> bool:
+        """Whether it is work of the node, which ends by itself once it has its memory."""
+        return False
+
+    def progress(self) -> Hashable:
+        """Return what changes while the peer moves; None: it does not wait for a peer."""
         return None
 
     def evict(self) -> None:
@@ -89,7 +93,11 @@ class WorkMemory(MemoryHolder):
     """
 
     __slots__ = ()
-    is_work = True
+
+    @property
+    def is_work(self) -> bool:
+        """It is."""
+        return True
 
     def __init__(self, budget: MemoryBudget, address: str, size: int = 0) -> None:
         super().__init__(budget, address)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Hashable
 
 from trilogue.gateway.memory_budget import MemoryBudget, MemoryHolder
 
@@ -23,9 +24,9 @@ class PeerMemory(MemoryHolder):
         self.reason = reason
         self._transport = transport
 
-    def progress(self) -> int | None:
-        """Return how far the peer is."""
-        return self.steps
+    def progress(self) -> Hashable:
+        """Return how far the peer is, and how much of what was sent it has not read."""
+        return None if self.steps is None else (self.steps, self._transport.get_write_buffer_size())
 
     def evict(self) -> None:
         """Close: the peer does not move, and others wait for the memory."""

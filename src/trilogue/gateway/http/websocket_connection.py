@@ -156,9 +156,10 @@ class WebSocketConnection(WSProtocol):
         """Send an event; returns when the peer has read most of it, and closes if it does not."""
         text = message.get("text") or ""
         size = len(text) if message["type"] == "websocket.send" else 0
+        is_counted = self._entries.begin_sending(size)
         try:
             async with asyncio.timeout(self.websockets.limits.piece_s):
-                if size > SMALL_BYTES:
+                if size > SMALL_BYTES and not is_counted:
                     await self._unsent.budget.reserve(self._unsent, size)
                 await super().send(message)  # type: ignore[arg-type]
                 if not self.writable.is_set():

@@ -90,6 +90,13 @@ class Consumer(AsyncCloseable):
         message.owner.on_taken(message)
         return message
 
+    def release_taken(self) -> None:
+        """Messages that were taken need no memory any more; of use with `entry_memory` only.
+
+        The next `receive` says the same. A client inside of a server says it at once.
+        """
+        self._inbox.release_taken()
+
     async def receive_many(self, most: int, timeout_s: float | None = None) -> list[Message]:
         """The messages that are there, at most so many; waits for the first one only."""
         found = [await self.receive(timeout_s)]

@@ -1,7 +1,8 @@
 """Entries that are decoded when the application takes their messages, some at a time.
 
 A client inside of a server has an `EntryMemory`: it counts the bytes of entries from their arrival
-until the last message is taken, and lets an entry wait before it is decompressed. Between steps of
+until the last message is taken, and lets an entry wait before it is decompressed; of a large one it
+counts also what the application makes of its largest message, until that is done. Between steps of
 long work the loop serves others.
 
     on_message -> PendingEntry -> decompressed -> every message checked -> 50 messages at a time
@@ -34,7 +35,7 @@ from trilogue.wire.pulsar.message_types import Delivery, Metadata, SingleMessage
 DECODED_AT_ONCE: Final = 50  # messages, or as many as have so many bytes
 DECODED_BYTES: Final = 64 << 10
 CHECKED_AT_ONCE: Final = 1_000  # messages, in 1 ms
-LARGE_BYTES: Final = 256 << 10  # of a payload that is decompressed in a thread
+LARGE_BYTES: Final = 256 << 10  # of a payload: decompressed in a thread, its copies are counted
 
 
 class ReceivedEntry(NamedTuple):
@@ -87,6 +88,7 @@ class PendingEntry:
         """What the broker has counted for the messages that are not delivered."""
         self._parts: Iterator[Sequence[SingleMessage]] | None = None
         self._left_count = 1
+        self._largest = 0  # of its messages, in bytes
 
     @property
     def is_open(self) -> bool:
@@ -94,11 +96,20 @@ class PendingEntry:
         return self._parts is not None
 
     @property
-    def uncompressed_bytes(self) -> int:
-        """How many bytes are taken besides those that came."""
+    def is_large(self) -> bool:
+        """Whether what the application makes of its messages is counted, too."""
+        return max(len(self.section.payload), self._uncompressed_bytes) > LARGE_BYTES
+
+    @property
+    def _uncompressed_bytes(self) -> int:
         metadata = self.entry.metadata
         is_plain = metadata.compression == PulsarCodec.NONE or metadata.has_encryption
         return 0 if is_plain else min(metadata.uncompressed_size, self._limit)
+
+    def work_bytes(self, copies: int) -> int:
+        """How many bytes are taken at most besides those that came, with copies of a message."""
+        whole = self._uncompressed_bytes
+        return whole + copies * (whole or len(self.section.payload)) * self.is_large
 
     async def decode_next(self, memory: EntryMemory) -> bool:
         """Deliver the next messages; return whether there are more. Raises BadMessage."""
@@ -109,6 +120,10 @@ class PendingEntry:
             else:
                 single = read_single(self.entry.metadata, self.section.properties, payload)
                 self._parts = iter([[single]])
+                self._largest = len(payload)
+            self.size_bytes = len(self.section.payload)
+            if self.is_large:
+                self.size_bytes += self._uncompressed_bytes + memory.copies * self._largest
         if self.is_dropped:
             return False
         found = next(self._parts, ())
@@ -121,11 +136,9 @@ class PendingEntry:
 
     async def _decompress(self) -> Buffer:
         metadata, payload = self.entry.metadata, self.section.payload
-        if self.uncompressed_bytes <= LARGE_BYTES:
+        if self._uncompressed_bytes <= LARGE_BYTES:
             return decompress_payload(metadata, payload, self._limit)
-        whole = await asyncio.to_thread(decompress_payload, metadata, payload, self._limit)
-        self.size_bytes = len(payload) + len(whole)
-        return whole
+        return await asyncio.to_thread(decompress_payload, metadata, payload, self._limit)
 
     async def _check(
         self, payload: Buffer, memory: EntryMemory
@@ -134,10 +147,13 @@ class PendingEntry:
         place, size, metadata, *_ = self.entry
         reader = open_batch(metadata, payload)
         present = bytearray(size // 8 + 1)
-        count = 0
+        count, is_large = 0, self.is_large
         while found := read_next_singles(reader, CHECKED_AT_ONCE):
             for one in found:
                 present[one.batch_index >> 3] |= 1 << (one.batch_index & 7)
+            if is_large:
+                largest = max(len(one.value or b"") for one in found)
+                self._largest = max(self._largest, largest)
             count += len(found)
             if len(found) == CHECKED_AT_ONCE:
                 await memory.next_step()

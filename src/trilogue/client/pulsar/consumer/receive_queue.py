@@ -24,6 +24,7 @@ class ReceiveQueue:
         self.memory = memory
         self._decoding = asyncio.Lock()
         self._chunk_bytes = 0
+        self._taken_bytes = 0  # of the entry of the messages that were taken last
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     @property
@@ -56,7 +57,14 @@ class ReceiveQueue:
 
     @property
     def _held_bytes(self) -> int:
-        return self._chunk_bytes + sum(entry.size_bytes for entry in self.entries)
+        entries = sum(entry.size_bytes for entry in self.entries)
+        return self._chunk_bytes + self._taken_bytes + entries
+
+    def release_taken(self) -> None:
+        """Count a large entry no more whose messages are all taken: the application is done."""
+        if self._taken_bytes and not self.messages:
+            self._taken_bytes = 0
+            self._count_bytes()
 
     async def decode_next(self) -> None:
         """Make messages of the entry that came first."""
@@ -67,17 +75,21 @@ class ReceiveQueue:
             if self.messages or not self.entries:
                 return
             entry = self.entries[0]
-            if not entry.is_open and entry.uncompressed_bytes:
-                await memory.reserve(self._held_bytes + entry.uncompressed_bytes)
+            was_open = entry.is_open
+            self.release_taken()
+            if not was_open and (more := entry.work_bytes(memory.copies)):
+                await memory.reserve(self._held_bytes + more)
             try:
                 has_more = await entry.decode_next(memory)
+                taken = entry.size_bytes if entry.is_large and not has_more else 0
             except BadMessage as problem:
-                has_more = False
+                has_more, taken = False, 0
                 if not entry.is_dropped:
                     entry.owner.refuse_entry(entry, problem)
             if not has_more and not entry.is_dropped:
                 self.entries.popleft()
-            if not has_more or entry.is_dropped:
+                self._taken_bytes = taken
+            if not has_more or not was_open or entry.is_dropped:
                 self._count_bytes()
 
     def put(self, messages: Iterable[Message]) -> None:

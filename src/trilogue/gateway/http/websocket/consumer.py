@@ -190,9 +190,14 @@ class _ReceivingSession(ABC):
                 await asyncio.get_running_loop().create_future()
 
     async def _send_next(self) -> None:
-        message = await self._consumer.receive()
+        text = await self._receive_text()
         self._permits.use()
-        await self._websocket.send_text(encode_message(message))
+        await self._websocket.send_text(text)
+        self._consumer.release_taken()
+
+    async def _receive_text(self) -> str:
+        """Return the next message as JSON."""
+        return encode_message(await self._consumer.receive())
 
     async def _read(self) -> None:
         while True:
@@ -246,14 +251,13 @@ class ConsumerSession(_ReceivingSession):
         self._timeouts = timeouts
         self._letters = letters
 
-    async def _send_next(self) -> None:
+    async def _receive_text(self) -> str:
         message = await self._consumer.receive()
-        if await self._letters.add(message):
+        while await self._letters.add(message):
             await self._consumer.ack(message)
-            return
-        self._permits.use()
+            message = await self._consumer.receive()
         self._timeouts.add(message.id)
-        await self._websocket.send_text(encode_message(message))
+        return encode_message(message)
 
     async def _watch(self) -> None:
         """Have messages sent again whose time is over."""

@@ -11,6 +11,7 @@ from trilogue.client.pulsar.topic_names import without_partition
 from trilogue.gateway.http.websocket.session import SocketQuery
 
 KEPT_MAX: Final = 1_000  # messages that may become dead letters
+KEPT_BYTES: Final = 256 << 10  # of their values; another one goes after one more delivery
 DELIVERIES: Final = 10  # unless the query has `maxRedeliverCount`
 REAL_TOPIC, ORIGIN_ID = "REAL_TOPIC", "ORIGIN_MESSAGE_ID"
 
@@ -26,6 +27,7 @@ class DeadLetters:
         self._topic = topic
         self._most = most
         self._kept: dict[MessageId, Message] = {}
+        self._kept_bytes = 0
         self._producer: Producer | None = None
 
     @classmethod
@@ -40,23 +42,42 @@ class DeadLetters:
         return cls(client, chosen or f"{topic}-{subscription}-DLQ", most)
 
     async def add(self, message: Message) -> bool:
-        """Keep a message at its last delivery; return whether it went to the topic already."""
+        """Keep a message at its last delivery, or send one that had it; return whether it went."""
         if not self._topic or message.redelivery_count < self._most:
             return False
-        if len(self._kept) >= KEPT_MAX:
-            del self._kept[next(iter(self._kept))]
-        self._kept[message.id] = message
-        return message.redelivery_count > self._most and await self.send(message.id)
+        if message.redelivery_count > self._most:
+            self.remove(message.id)
+            await self._send(message)
+            return True
+        self._keep(message)
+        return False
 
-    def remove(self, message_id: MessageId) -> None:
-        """Forget a message that is acknowledged."""
-        self._kept.pop(message_id, None)
+    def _keep(self, message: Message) -> None:
+        self.remove(message.id)
+        size = len(message.value or b"")
+        if size > KEPT_BYTES:
+            return
+        self._kept[message.id] = message
+        self._kept_bytes += size
+        while len(self._kept) > KEPT_MAX or self._kept_bytes > KEPT_BYTES:
+            self.remove(next(iter(self._kept)))
+
+    def remove(self, message_id: MessageId) -> Message | None:
+        """Forget a message that is acknowledged; return it if it was kept."""
+        message = self._kept.pop(message_id, None)
+        if message is not None:
+            self._kept_bytes -= len(message.value or b"")
+        return message
 
     async def send(self, message_id: MessageId) -> bool:
         """Send a message that was returned at its last delivery; False: it may be sent again."""
-        message = self._kept.pop(message_id, None)
+        message = self.remove(message_id)
         if message is None:
             return False
+        await self._send(message)
+        return True
+
+    async def _send(self, message: Message) -> None:
         if self._producer is None:
             self._producer = await self._client.producer(self._topic, batching=None)
         ledger, entry = message.id.place[:2]
@@ -71,4 +92,3 @@ class DeadLetters:
                 **message.properties,
             },
         )
-        return True

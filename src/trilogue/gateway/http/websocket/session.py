@@ -148,7 +148,7 @@ class OutgoingMessage(msgspec.Struct, rename="camel", omit_defaults=True):
     """A message as consumers and readers get it."""
 
     message_id: str
-    payload: str
+    payload: bytes  # in base64
     properties: dict[str, str]
     publish_time: str
     redelivery_count: int = msgspec.field(default_factory=int)
@@ -160,7 +160,7 @@ def encode_message(message: Message) -> str:
     """Return a message as JSON."""
     outgoing = OutgoingMessage(
         message_id=encode_id(message.id),
-        payload=base64.b64encode(message.value or b"").decode(),
+        payload=message.value or b"",
         properties=message.properties,
         publish_time=format_time(message.publish_time_ms),
         redelivery_count=message.redelivery_count,
