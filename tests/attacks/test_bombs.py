@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import cramjam
 import pytest
 
-from tests.attacks.node import WAIT_S, AttackedNode, Report, attack
+from tests.attacks.node import GROWTH_MAX, WAIT_S, AttackedNode, Report, attack
 from tests.attacks.peers import give_all_permits, send_gets, send_in_parallel
 from tests.attacks.test_http_floods import sending, upgrade
 from tests.crash.hostile import dial
@@ -37,6 +37,7 @@ TOPICS = {
 }
 TIME = 1_600_000_000_000
 SMALL_RECORDS = 300_000
+TAIL_BYTES = 205 * MIB  # that any writer may fill: 80 % of `tail.limit`
 LONG = [pytest.mark.long, pytest.mark.timeout(400)]
 
 
@@ -99,7 +100,8 @@ def test_producers_of_bombs(node: AttackedNode, report: Report, count: int):
         for content in (*[produce(topic, each) for each in made], produce(topic, old, version=2))
     )
     pulsar = b"".join(pulsar_bombs())
-    with attack(node, report, most_s=5.0 if count < 100 else 20.0) as stack:
+    growth = GROWTH_MAX + TAIL_BYTES
+    with attack(node, report, growth=growth, most_s=5.0 if count < 100 else 20.0) as stack:
         send_in_parallel(stack, node.address, count, kafka)
         send_in_parallel(stack, node.doors["pulsar"], count, pulsar, first=CONNECT)
 
