@@ -100,7 +100,7 @@ def test_producers_of_bombs(node: AttackedNode, report: Report, count: int):
         for content in (*[produce(topic, each) for each in made], produce(topic, old, version=2))
     )
     pulsar = b"".join(pulsar_bombs())
-    growth = GROWTH_MAX + TAIL_BYTES
+    growth = GROWTH_MAX + TAIL_BYTES + count * MIB  # of each connection a MiB is not counted
     with attack(node, report, growth=growth, most_s=5.0 if count < 100 else 20.0) as stack:
         send_in_parallel(stack, node.address, count, kafka)
         send_in_parallel(stack, node.doors["pulsar"], count, pulsar, first=CONNECT)
