@@ -20,7 +20,7 @@ from tests.brokers import make_topic
 
 SEARCHES = 40  # at once
 MESSAGES, VALUE = 20_000, b"x" * 4_000  # a search ends at 10,000 messages or 8 MiB
-GROWTH_MAX, CPU_MAX_S = 60 * MIB, 0.8  # 5 MiB and 0.14 s were measured
+GROWTH_MAX, CPU_MAX_S = 150 * MIB, 0.8  # 5 to 20 MiB and 0.14 s were measured, 75 MiB beside others
 ENDLESS = b"\x80\x80\x80\x80\x80\x80\x80\x80\x20"  # the length of an Avro array, 2**60
 pytestmark = [pytest.mark.full, pytest.mark.timeout(240)]
 

@@ -46,7 +46,6 @@ from trilogue.log.log import LogLimits
 from trilogue.log.objects.cache import CACHE_BYTES, CHUNK, RUN_MAX
 from trilogue.log.objects.objects import OBJECT_BYTES_MAX, READING
 from trilogue.log.objects.obstore_store import PUT_BYTES_A_SECOND, REQUEST_S
-from trilogue.log.segments.large_reads import POOL_BYTES as LARGE_READ_POOL_BYTES
 from trilogue.log.segments.segment import BLOCK_TARGET
 from trilogue.log.segments.segment_reader import HANDLES_MAX
 from trilogue.log.tail.chunks import POOL_BYTES
@@ -289,11 +288,6 @@ def _storage() -> Iterator[Bound]:
                 f"at {log.watermark:.0%} of it producers wait", "tail.entries")  # fmt: skip
     yield Bound("freed tail memory that is kept for the next entries", size(POOL_BYTES),
                 "more goes back to the system")  # fmt: skip
-    yield Bound(
-        "memory of large reads of segments that is kept for the next, for 30 s",
-        size(LARGE_READ_POOL_BYTES),
-        "more goes back to the system",
-    )
     yield Bound("least free room on the disk", size(journal.min_free_bytes),
                 "producers are refused, readers are served", "disk.min-free")  # fmt: skip
     yield Bound("reserve on a full disk", size(log.reserve_bytes),

@@ -117,6 +117,17 @@ def test_every_subscribed_partition_is_assigned_once_to_a_subscriber(counts, wan
             assert {partition.topic for partition in shares[one.member_id]} <= one.topics
 
 
+def test_who_gives_partitions_away_gets_no_others():
+    """Three members with four each, and one that joins: each gives one."""
+    members = [
+        member(f"m{at}", "t", owned=tuple(Partition("t", 4 * at + each) for each in range(4)))
+        for at in range(3)
+    ]
+    shares = assign_sticky([*members, member("m3", "t")], {"t": 12})
+
+    assert [len(set(shares[each.member_id]) & set(each.owned)) for each in members] == [3, 3, 3]
+
+
 @given(st.integers(0, 30), st.integers(1, 8), st.randoms(use_true_random=False))
 def test_sticky_assignment_is_balanced_and_keeps_partitions(count, size, dice):
     """With equal subscriptions: assignments differ by one, and members keep what they may."""

@@ -13,8 +13,7 @@ from tests.fakes import FakeFile, FakeFileSystem
 from tests.log.samples import samples, write_segment
 from trilogue.log.errors import CorruptLog
 from trilogue.log.files import BLOCK, File, OsFileSystem
-from trilogue.log.memory import HUGE_PAGE
-from trilogue.log.segments.large_reads import IDLE_TRIMS, LARGE_FROM, POOL_BYTES, LargeReads
+from trilogue.log.segments.large_reads import IDLE_TRIMS, LARGE_FROM, LargeReads
 from trilogue.log.segments.segment_reader import SegmentReader, SegmentReaders
 
 SIZE = 3_000_001
@@ -220,12 +219,3 @@ def test_a_flipped_bit_is_seen_past_the_page_cache():
 
     with pytest.raises(CorruptLog, match="checksum"):
         reader.read(5, 0, 1 << 20)
-
-
-def test_memory_of_a_large_response_and_what_is_read_ahead_waits_for_the_next():
-    reads = LargeReads(OsFileSystem())
-    rooms = [reads._room(2 * HUGE_PAGE) for _ in range(POOL_BYTES // (2 * HUGE_PAGE) + 1)]
-
-    del rooms
-
-    assert reads.pooled_bytes == POOL_BYTES >= 120_000_000

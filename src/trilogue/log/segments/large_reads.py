@@ -31,9 +31,6 @@ FAST_BYTES_PER_S: Final = 250e6
 cache."""
 RATE_KEPT: Final = 0.995
 """How much of the best rate the next read keeps: one that other work delayed says little."""
-POOL_BYTES: Final = 128 << 20
-"""Memory that waits for the next read: as much as a large response and what is read ahead take at a
-time, in whole huge pages."""
 IDLE_TRIMS: Final = 30
 """Calls of `trim` without a read before memory is freed: where the host of a virtual machine has to
 provide them again, huge pages cost more than all else in a read."""
@@ -48,9 +45,7 @@ class LargeReads:
         self._bytes_per_s = 0.0  # the best of the last direct reads
         self._idle_trims = 0
         self._can_direct = True
-        self._memory = Budget(
-            maxsize, _ignore_release, slab_bytes=HUGE_PAGE, pool_bytes=POOL_BYTES, huge=True
-        )
+        self._memory = Budget(maxsize, _ignore_release, slab_bytes=HUGE_PAGE, huge=True)
         self._lock = threading.Lock()  # for the memory, which is assigned to one reader at a time
 
     @property

@@ -45,7 +45,6 @@ class Budget:
         "_is_requested",
         "_open",
         "_pool",
-        "_pool_bytes",
         "_slab_bytes",
         "limit",
         "on_release",
@@ -59,7 +58,6 @@ class Budget:
         on_release: Callable[[], None],
         *,
         slab_bytes: int = SLAB_BYTES,
-        pool_bytes: int = POOL_BYTES,
         huge: bool = False,
     ) -> None:
         self.limit = limit
@@ -68,7 +66,6 @@ class Budget:
         self.on_release = on_release
         self._pool: dict[int, list[bytearray | mmap]] = {}
         self._is_requested = False
-        self._pool_bytes = pool_bytes  # how many wait at most
         self._slab_bytes = slab_bytes
         self._huge = huge  # pages, where the memory is large enough
         self._open: _Slab | None = None  # the slab that chunks are cut off now
@@ -135,7 +132,7 @@ class Budget:
             return
         if slab is self._open:
             slab.cut = 0  # before any call: see above
-        elif self.pooled + slab.size <= self._pool_bytes:
+        elif self.pooled + slab.size <= POOL_BYTES:
             self._pool.setdefault(slab.size, []).append(slab.memory)
             self.pooled += slab.size
         self.used -= slab.size

@@ -139,18 +139,34 @@ def _kept(members: list[MemberSubscription], counts: Mapping[str, int]) -> Assig
 
 
 def _even_out(assignment: Assignment, readers: Mapping[str, list[str]]) -> None:
-    """Move partitions from who has more to who has at least two fewer, as long as there are any."""
-    moved = True
-    while moved:
-        moved = False
-        for member_id in sorted(assignment, key=lambda one: -len(assignment[one])):
-            owned = assignment[member_id]
-            for one in sorted(owned, reverse=True):
-                least = min(readers[one.topic], key=lambda other: len(assignment[other]))
-                if len(assignment[least]) < len(owned) - 1:
-                    owned.remove(one)
-                    assignment[least].append(one)
-                    moved = True
+    """Move partitions from who has most to who has at least two fewer, as long as there are any.
+
+    It is always the one with the most: a member that gave some away would get others later.
+    """
+    owned = {member_id: _by_topic(assignment[member_id]) for member_id in assignment}
+    sizes = {member_id: len(assignment[member_id]) for member_id in assignment}
+    givers = list(assignment)
+    while givers:
+        most = max(givers, key=sizes.__getitem__)
+        for topic, partitions in owned[most].items():
+            least = min(readers[topic], key=sizes.__getitem__)
+            if partitions and sizes[least] < sizes[most] - 1:
+                owned[least].setdefault(topic, []).append(partitions.pop())
+                sizes[most] -= 1
+                sizes[least] += 1
+                givers = list(assignment)
+                break
+        else:
+            givers.remove(most)
+    for member_id, topics in owned.items():
+        assignment[member_id] = [one for partitions in topics.values() for one in partitions]
+
+
+def _by_topic(partitions: list[Partition]) -> dict[str, list[Partition]]:
+    found: dict[str, list[Partition]] = {}
+    for one in sorted(partitions):
+        found.setdefault(one.topic, []).append(one)
+    return found
 
 
 _ASSIGNORS: dict[Assignor, AssignFunction] = {

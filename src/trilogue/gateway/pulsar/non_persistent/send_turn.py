@@ -63,7 +63,7 @@ class SendTurn:
         self.is_open = False
         self.is_limited = False  # whether each message is counted before the next one
         self.producer_id = 0
-        self._connection = connection
+        self._connection: ClientConnection | None = connection
         self._producer: NonPersistentProducer | None = None
         self._section = SentSection()
         self._receipts: list[bytes] = []
@@ -75,13 +75,14 @@ class SendTurn:
 
     def begin(self, producer: NonPersistentProducer) -> None:
         """Take messages of this producer, after `end` for another one."""
-        topic = producer.topic
+        topic, connection = producer.topic, self._connection
+        assert connection is not None, "no frame comes any more"
         self._producer = producer
         self.producer_id = producer.producer_id
         self._first_id = topic.next_entry_id
         self._is_encrypted = topic.policies.encryption_required
         self._is_sent_on = len(topic.subscriptions) > 0
-        self.is_limited = self._connection.gateway.quotas.active or topic.rates is not None
+        self.is_limited = connection.gateway.quotas.active or topic.rates is not None
         self.is_open = True
 
     def take(self, head: SendHead, frame: memoryview) -> None:
@@ -122,7 +123,7 @@ class SendTurn:
         self.is_open = False
         if self._taken:
             self._hand_out()
-        if not receipts:
+        if not receipts or connection is None:
             return
         joined = receipts[0] if len(receipts) == 1 else b"".join(receipts)
         receipts.clear()
@@ -134,13 +135,14 @@ class SendTurn:
     def close(self) -> None:
         """Refer to nothing of the connection: it is closed."""
         self.is_open = False
-        self._producer = None
+        self._connection = self._producer = None
         self._receipts.clear()
         self._forget()
 
     def _hand_out(self) -> None:
         producer, connection = self._producer, self._connection
         assert producer is not None, "a turn begins with its producer"
+        assert connection is not None, "a closed one has taken nothing"
         gateway, topic = connection.gateway, producer.topic
         count, size = self._message_count, self._size
         topic.received.count(count, size, gateway.loop.time())
