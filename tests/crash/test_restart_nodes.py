@@ -11,13 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.clients.kafka_programs import JAVA_4
 from tests.crash.cluster.test_spread_slots import assert_good
 from tests.crash.cluster.test_take_over import ACKS, WAIT_S, Loads
-from tests.crash.kafka.group_load import PacedLoad
-from tests.crash.kafka.mixed_groups import MixedGroups
-from tests.crash.ledger import Ledger
-from tests.crash.load import create_topic, full_read, running
+from tests.crash.kafka.mixed_groups import check_members_go_on
+from tests.crash.load import running
 from tests.crash.test_kill_nodes import is_gone, pids_of_nodes
 from tests.node_ports import NodePorts, find_node_ports
 from tests.server import Server, start_server
@@ -57,7 +54,7 @@ def end_each(server: Server, number: signal.Signals, advance: Callable[[], objec
         os.kill(pid, number)
         wait_until(lambda pid=pid: is_gone(server, pid), "a node is started again", WAIT_S)
         advance()
-        took_s.append(time.monotonic() - began_s)
+        took_s.append(round(time.monotonic() - began_s, 1))
     return took_s
 
 
@@ -107,31 +104,11 @@ def test_members_of_kafkas_groups_go_on_while_nodes_end_one_by_one(
     ports: NodePorts,
     number: signal.Signals,
 ):
-    JAVA_4.require()
     server = start(tmp_path, ports)
-    address, topic = ports.addresses("kafka"), "t"
-    JAVA_4.request("create", address, topic="first", partitions=1)  # its program takes a while
-    ledger = Ledger(chance.randbytes(8))
-    create_topic(address, topic, PARTITIONS)
-    load = PacedLoad(address, topic, PARTITIONS, ledger, number=1, seed=chance.randrange(10**6))
-    groups = MixedGroups(address, topic, PARTITIONS, ledger, with_java=True)
-
-    def advance() -> None:
-        groups.settle()
-        ledger.wait_for_acks(200, WAIT_S)
-
-    try:
-        with running([load, *groups.parts]):
-            advance()
-            took_s = end_each(server, number, advance)
-            load.stop()
-            read_s = groups.wait_until_read(WAIT_S)
-    finally:
-        JAVA_4.stop()
-    verdict = ledger.verdict(full_read(address, topic, PARTITIONS))
-    seconds = ", ".join(f"{each:.1f}" for each in took_s)
-    took = f"seconds of each: {seconds}; all read after {read_s:.1f}"
-    report(f"{verdict}; {took}; users saw: {groups.problems}")
-    assert verdict.bad == {}, verdict.examples
-    groups.assert_good()
+    check_members_go_on(
+        ports.addresses("kafka"),
+        chance,
+        report,
+        lambda advance: f"seconds of each: {end_each(server, number, advance)}",
+    )
     assert server.stop() == 0, server.output

@@ -12,14 +12,12 @@ import random
 import subprocess
 import tarfile
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.crash.cluster.test_live_clients import Report, addresses
-from tests.crash.cluster.test_rolling_restart import stop
+from tests.crash.cluster.test_rolling_restart import restart_each, stop
 from tests.crash.cluster.test_spread_slots import assert_good
 from tests.crash.cluster.test_take_over import ACKS, WAIT_S, Loads
 from tests.crash.kafka.group_load import PacedLoad
@@ -74,27 +72,6 @@ def find_versions(node: Server) -> list[object]:
     return [each.get("version") for each in json.loads(described.stdout)]
 
 
-def replace_each(
-    cluster: SharedCluster, nodes: list[Server], advance: Callable[[], object], *, drains: bool
-) -> str:
-    """Start a node of the present version at the place of each; return the seconds of each."""
-    took_s = []
-    for at, node in enumerate(nodes):
-        began_s = time.monotonic()
-        if drains:
-            drain = ("nodes", "drain", str(at + 1), "--cluster", cluster.url)
-            drained = run_trilogue(*drain, timeout=WAIT_S)
-            assert drained.returncode == 0, drained.stderr
-        assert node.stop() == 0, node.output
-        nodes[at] = cluster.launch(at + 1, f"node-{at + 1}", node.doors).wait_ready(WAIT_S)
-        advance()
-        took_s.append(f"{time.monotonic() - began_s:.1f}")
-    spread = run_trilogue("nodes", "rebalance", "--cluster", cluster.url, timeout=WAIT_S)
-    assert spread.returncode == 0, spread.stderr
-    advance()
-    return ", ".join(took_s)
-
-
 @from_version
 @pytest.mark.parametrize("drains", [True, False], ids=["drained", "stopped"])
 def test_nodes_of_a_cluster_are_upgraded_one_by_one(
@@ -110,9 +87,9 @@ def test_nodes_of_a_cluster_are_upgraded_one_by_one(
     loads = Loads(nodes, [], chance)
     with running(loads.threads):
         loads.wait_for_acks(ACKS)
-        took = replace_each(cluster, nodes, lambda: loads.wait_for_acks(ACKS), drains=drains)
+        took = restart_each(cluster, nodes, lambda: loads.wait_for_acks(ACKS), drains=drains)
     assert find_versions(nodes[0]) == [__version__] * NODES
-    report(f"seconds of each: {took}")
+    report(took)
     assert_good(loads, nodes[0], report, [])
     stop(nodes)
 
@@ -145,7 +122,7 @@ def test_groups_and_transactions_go_on_while_nodes_are_upgraded(
 
     with running([load, *groups.parts, *workers]):
         advance()
-        took = replace_each(cluster, nodes, advance, drains=True)
+        took = restart_each(cluster, nodes, advance, drains=True)
         load.stop()
         read_s = groups.wait_until_read(WAIT_S)
     history.final = read_everything(address, "transactions", partitions)

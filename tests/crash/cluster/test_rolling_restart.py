@@ -13,7 +13,6 @@ import time
 import pytest
 
 from tests.conformance.clients.base import Deadline
-from tests.conformance.clients.kafka_programs import JAVA_4
 from tests.conformance.clients.pulsar import Process
 from tests.conformance.clients.tubemq import connect
 from tests.crash.cluster.test_live_clients import Advance, Report, addresses
@@ -26,9 +25,7 @@ from tests.crash.cluster.test_live_tubemq import (
 )
 from tests.crash.cluster.test_spread_slots import assert_good
 from tests.crash.cluster.test_take_over import ACKS, WAIT_S, Loads
-from tests.crash.kafka.group_load import PacedLoad
-from tests.crash.kafka.mixed_groups import MixedGroups
-from tests.crash.ledger import Ledger
+from tests.crash.kafka.mixed_groups import check_members_go_on
 from tests.crash.load import create_topic, full_read, running
 from tests.node.cluster.shared_cluster import SharedCluster
 from tests.server import Server, run_trilogue
@@ -99,30 +96,12 @@ def test_members_of_kafkas_groups_go_on(
     *,
     drains: bool,
 ):
-    JAVA_4.require()
-    address, topic = addresses(nodes), "t"
-    JAVA_4.request("create", address, topic="first", partitions=1)  # its program takes a while
-    ledger = Ledger(chance.randbytes(8))
-    create_topic(address, topic, PARTITIONS)
-    load = PacedLoad(address, topic, PARTITIONS, ledger, number=1, seed=chance.randrange(10**6))
-    groups = MixedGroups(address, topic, PARTITIONS, ledger, with_java=True)
-
-    def advance() -> None:
-        groups.settle()
-        ledger.wait_for_acks(200, WAIT_S)
-
-    try:
-        with running([load, *groups.parts]):
-            advance()
-            took = restart_each(cluster, nodes, advance, drains=drains)
-            load.stop()
-            read_s = groups.wait_until_read(WAIT_S)
-    finally:
-        JAVA_4.stop()
-    verdict = ledger.verdict(full_read(address, topic, PARTITIONS))
-    report(f"{verdict}; {took}; all read after {read_s:.1f}; users saw: {groups.problems}")
-    assert verdict.bad == {}, verdict.examples
-    groups.assert_good()
+    check_members_go_on(
+        addresses(nodes),
+        chance,
+        report,
+        lambda advance: restart_each(cluster, nodes, advance, drains=drains),
+    )
     stop(nodes)
 
 

@@ -10,15 +10,17 @@ groups.assert_good()
 
 from __future__ import annotations
 
+import random
 import time
+from collections.abc import Callable
 from functools import partial
 
 from tests.conformance.clients.kafka_programs import JAVA_4
 from tests.conformance.kafka.groups.test_consumer_groups import NEW, NewConfluent
 from tests.conformance.members import AioMember, ConfluentMember
-from tests.crash.kafka.group_load import GroupMember, Make, Watch, missing, settle
+from tests.crash.kafka.group_load import GroupMember, Make, PacedLoad, Watch, missing, settle
 from tests.crash.ledger import Ledger
-from tests.crash.load import QUICK_RECONNECT
+from tests.crash.load import QUICK_RECONNECT, create_topic, full_read, running
 from tests.crash.parts import Part
 from tests.waiting import wait_until
 
@@ -26,6 +28,7 @@ OF_JAVA = {
     "default.api.timeout.ms": 3_000, "request.timeout.ms": 2_500, "reconnect.backoff.max.ms": 100,
     "session.timeout.ms": 6_000, "heartbeat.interval.ms": 500,
 }  # fmt: skip
+PARTITIONS, ACKS, WAIT_S = 4, 200, 180.0
 RANGE = "org.apache.kafka.clients.consumer.RangeAssignor"
 
 
@@ -140,3 +143,38 @@ class MixedGroups:
     def assert_good(self) -> None:
         assert [each.went_back for each in self.watches] == [[], []]
         assert [each.broken for each in self.readers] == [None] * len(self.readers)
+
+
+def check_members_go_on(
+    address: str,
+    chance: random.Random,
+    report: Callable[[object], None],
+    end_nodes: Callable[[Callable[[], None]], str],
+) -> None:
+    """Both groups, with Java's members, while nodes end one by one.
+
+    `end_nodes` gets what waits after each until all groups go on, and returns what to report.
+    """
+    JAVA_4.require()
+    JAVA_4.request("create", address, topic="first", partitions=1)  # its program takes a while
+    ledger, topic = Ledger(chance.randbytes(8)), "t"
+    create_topic(address, topic, PARTITIONS)
+    load = PacedLoad(address, topic, PARTITIONS, ledger, number=1, seed=chance.randrange(10**6))
+    groups = MixedGroups(address, topic, PARTITIONS, ledger, with_java=True)
+
+    def advance() -> None:
+        groups.settle()
+        ledger.wait_for_acks(ACKS, WAIT_S)
+
+    try:
+        with running([load, *groups.parts]):
+            advance()
+            took = end_nodes(advance)
+            load.stop()
+            read_s = groups.wait_until_read(WAIT_S)
+    finally:
+        JAVA_4.stop()
+    verdict = ledger.verdict(full_read(address, topic, PARTITIONS))
+    report(f"{verdict}; {took}; all read after {read_s:.1f}; users saw: {groups.problems}")
+    assert verdict.bad == {}, verdict.examples
+    groups.assert_good()
