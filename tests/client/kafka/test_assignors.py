@@ -117,7 +117,7 @@ def test_every_subscribed_partition_is_assigned_once_to_a_subscriber(counts, wan
             assert {partition.topic for partition in shares[one.member_id]} <= one.topics
 
 
-def test_who_gives_partitions_away_gets_no_others():
+def test_a_partition_moves_only_from_the_largest_share():
     """Three members with four each, and one that joins: each gives one."""
     members = [
         member(f"m{at}", "t", owned=tuple(Partition("t", 4 * at + each) for each in range(4)))
