@@ -51,6 +51,21 @@ async def test_requests_take_turns_in_order():
 
 
 @on_loop
+async def test_groups_take_turns_whatever_their_sizes():
+    order = []
+
+    async def work(name: str, group: object) -> None:
+        await next_step(group)
+        order.append(name)
+
+    crowds = [work(name, name) for _ in range(100) for name in "ab"]
+    await asyncio.gather(*crowds, work("alone", None))
+
+    assert order.index("alone") < 5
+    assert order.count("a") == order.count("b") == 100
+
+
+@on_loop
 async def test_a_cancelled_request_gives_its_turn_to_the_next():
     others = [asyncio.create_task(next_step()) for _ in range(5)]
     await asyncio.sleep(0)

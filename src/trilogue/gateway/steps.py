@@ -2,14 +2,15 @@
 
 Of all requests that work in steps one takes its next step in a loop iteration, in turns. Otherwise
 an iteration would be as long as there are such requests, and a client with a small request would
-wait for all of them: 200 clients that describe 2,000 topics each held it up for 20 s.
+wait for all of them: 200 clients that describe 2,000 topics each held it up for 20 s. Where one
+client may have thousands of such requests at a time, they are one group, and groups take turns.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine, Generator
+from collections.abc import Coroutine, Generator, Hashable
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -24,13 +25,13 @@ class StepTurns:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._is_taken = False  # a step runs in the next iteration
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: dict[Hashable, deque[asyncio.Future[None]]] = {}  # by group, in turn
 
-    async def wait(self) -> None:
+    async def wait(self, group: Hashable) -> None:
         """Return in a later loop iteration, when it is the caller's turn."""
         if self._is_taken:
             turn = self._loop.create_future()
-            self._waiting.append(turn)
+            self._waiting.setdefault(group, deque()).append(turn)
             await turn
         else:
             self._is_taken = True
@@ -40,7 +41,11 @@ class StepTurns:
     def _pass_on(self) -> None:
         """Let the next one that waits take its step in the next iteration."""
         while self._waiting:
-            turn = self._waiting.popleft()
+            group = next(iter(self._waiting))
+            turns = self._waiting.pop(group)
+            turn = turns.popleft()
+            if turns:
+                self._waiting[group] = turns  # behind the other groups
             if not turn.done():  # its task may be cancelled
                 turn.set_result(None)
                 self._loop.call_soon(self._pass_on)
@@ -51,13 +56,16 @@ class StepTurns:
 _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, StepTurns] = WeakKeyDictionary()
 
 
-async def next_step() -> None:
-    """Wait between two steps of long work: until others were served, and it is this one's turn."""
+async def next_step(group: Hashable = None) -> None:
+    """Wait between two steps of long work: until others were served, and it is this one's turn.
+
+    Of the requests of one group one has a turn, then those of the others.
+    """
     loop = asyncio.get_running_loop()
     turns = _turns.get(loop)
     if turns is None:
         turns = _turns[loop] = StepTurns(loop)
-    await turns.wait()
+    await turns.wait(group)
 
 
 def begin_steps(steps: Steps[T]) -> T | Coroutine[Any, Any, T]:

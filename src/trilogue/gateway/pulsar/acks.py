@@ -131,7 +131,7 @@ async def _ack_later(
     problem: Exception | None = None
     for number, each in enumerate(ack.ids, 1):
         if number % IDS_A_STEP == 0:
-            await next_step()
+            await next_step(connection)
         try:
             found += await _find_spans(connection.gateway, plog, each)
         except EXPECTED as error:

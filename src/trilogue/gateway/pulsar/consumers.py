@@ -318,7 +318,7 @@ async def _find_or_create_cursor(
     created = await connection.gateway.wait_for(
         subscriptions.create(partition_id, command.subscription, mark, properties)
     )
-    await next_step()  # one commit may end the wait of twenty thousand SUBSCRIBEs
+    await next_step(connection)  # one commit may end the wait of twenty thousand SUBSCRIBEs
     return created
 
 
