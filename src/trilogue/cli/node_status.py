@@ -64,6 +64,11 @@ def split_items(text: str) -> list[str]:
     return [each for each in text.split(",") if each]
 
 
+def split_pairs(text: str) -> dict[str, str]:
+    """Return the items of a config that is a list of NAME=VALUE."""
+    return dict(each.split("=", 1) for each in split_items(text))
+
+
 async def find_status(cluster: KafkaCluster, wanted: Sequence[int]) -> list[dict[str, Any]]:
     """Return the status of nodes, all if none is wanted; those wanted with their partitions."""
     from trilogue.client.kafka.admin.nodes import NodeAdmin
@@ -83,19 +88,31 @@ async def find_status(cluster: KafkaCluster, wanted: Sequence[int]) -> list[dict
 
 async def _find_one(cluster: KafkaCluster, node: Node) -> dict[str, Any]:
     from trilogue.client.errors import ClientError
-    from trilogue.node.addresses import Address
 
-    row = {"id": node.id, "kafka": str(Address(node.host, node.port)), "problem": ""}
     try:
         value = await find_settings(cluster, node.id)
     except (ClientError, CommandError) as error:
-        return row | {"problem": describe_error(error)}
-    told = dict(each.split("=", 1) for each in split_items(value.get("status", "")))
-    return row | {
+        return _place(node) | {"problem": describe_error(error)}
+    told = split_pairs(value.get("status", ""))
+    return {
+        **describe_node(node, value),
+        "problem": "",
+        **{name: text if name in TEXTS else _number(text) for name, text in told.items()},
+    }
+
+
+def _place(node: Node) -> dict[str, Any]:
+    from trilogue.node.addresses import Address
+
+    return {"id": node.id, "kafka": str(Address(node.host, node.port))}
+
+
+def describe_node(node: Node, value: dict[str, str]) -> dict[str, Any]:
+    """Return what lists and descriptions of nodes have alike, by what a node says of itself."""
+    return _place(node) | {
         "pid": int(value["pid"]),
         "epoch": int(value["epoch"]),
         "slots": [int(each) for each in split_items(value["slots"])],
-        **{name: text if name in TEXTS else _number(text) for name, text in told.items()},
     }
 
 

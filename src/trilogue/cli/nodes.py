@@ -186,22 +186,12 @@ def _request_move(url: str, content: dict[str, Any], timeout_s: float) -> dict[s
 
 
 async def _find_nodes(cluster: KafkaCluster) -> list[dict[str, Any]]:
-    from trilogue.cli.node_status import find_settings, split_items
+    from trilogue.cli.node_status import describe_node, find_settings, split_pairs
     from trilogue.client.kafka.admin.nodes import NodeAdmin
-    from trilogue.node.addresses import Address
 
-    described = await NodeAdmin(cluster).describe_cluster()
-    rows = []
-    for node in described.nodes:
-        value = await find_settings(cluster, node.id)
-        rows.append(
-            {
-                "id": node.id,
-                "pid": int(value["pid"]),
-                "epoch": int(value["epoch"]),
-                "kafka": str(Address(node.host, node.port)),
-                "doors": dict(each.split("=", 1) for each in split_items(value["listeners"])),
-                "slots": [int(each) for each in split_items(value["slots"])],
-            }
-        )
-    return rows
+    nodes = (await NodeAdmin(cluster).describe_cluster()).nodes
+    values = await asyncio.gather(*(find_settings(cluster, node.id) for node in nodes))
+    return [
+        {**describe_node(node, value), "doors": split_pairs(value["listeners"])}
+        for node, value in zip(nodes, values, strict=True)
+    ]
