@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trilogue.broker.errors import NotReady
 from trilogue.broker.producers.access_modes import NO_EPOCH, AccessMode, Writer
+from trilogue.broker.quotas.topic_rates import PartitionRates
 from trilogue.broker.topics.partition import Partition
 from trilogue.gateway.pulsar.errors import EXPECTED
 from trilogue.gateway.pulsar.services import ClientConnection
@@ -66,6 +67,18 @@ class Producer(Writer):
             producer_ready=ready,
             **epoch,
         )
+
+    def count_sent(self, messages: int, size: int, rates: PartitionRates | None) -> None:
+        """Count what it has sent: of its own, of the node, and for quotas and these rates."""
+        connection = self.connection
+        gateway = connection.gateway
+        self.messages += messages
+        self.bytes += size
+        gateway.messages_in += messages
+        gateway.bytes_in += size
+        if gateway.quotas.active or rates is not None:
+            user = connection.principal.name
+            connection.byte_quotas.count_produced(user, "", messages, size, rates)
 
     # ---- what the broker calls (Writer)
 

@@ -86,15 +86,7 @@ def handle_send(connection: PulsarConnection, _command: None, frame: memoryview)
     receipt = encode_send_receipt(
         producer_id, sequence_id, sent.highest_sequence_id, ledger_id, entry_id
     )
-    count = header.last_offset_delta + 1
-    producer.messages += count
-    producer.bytes += len(section)
-    gateway.messages_in += count
-    gateway.bytes_in += len(section)
-    if gateway.quotas.active or partition.rates is not None:
-        connection.byte_quotas.count_produced(
-            connection.principal.name, "", count, len(section), partition.rates
-        )
+    producer.count_sent(header.last_offset_delta + 1, len(section), partition.rates)
     if acks_from_memory and producer.commit_group <= connection.groups.done:
         connection.write(receipt)
     else:

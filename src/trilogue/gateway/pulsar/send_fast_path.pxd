@@ -34,7 +34,7 @@ cdef class AppendTurn:
     cpdef bint begin(self, object producer) except -1
 
     @cython.locals(plain=PlainBatchAppender, section=SentSection, size=Py_ssize_t, offset=int64_t)
-    cpdef bint take(self, SendHead head, object frame) except -1
+    cpdef bint append_message(self, SendHead head, object frame) except -1
 
     @cython.locals(answers=list, count=int64_t, size=int64_t)
     cpdef end(self, TransportWriter writer)

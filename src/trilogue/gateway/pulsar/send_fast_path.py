@@ -109,7 +109,7 @@ class AppendTurn:
         self.is_open = True
         return True
 
-    def take(self, head: SendHead, frame: memoryview) -> bool:
+    def append_message(self, head: SendHead, frame: memoryview) -> bool:
         """Append one message, batch or chunk; False where that is for the handler."""
         plain, section = self._plain, self._section
         assert plain is not None, "a turn begins with its producer"
@@ -147,11 +147,6 @@ class AppendTurn:
         if not count or connection is None or producer is None:
             return
         self._message_count = self._size = 0
-        gateway = connection.gateway
-        producer.messages += count
-        producer.bytes += size
-        gateway.messages_in += count
-        gateway.bytes_in += size
         connection.has_received = True
         if answers:
             joined = answers[0] if len(answers) == 1 else b"".join(answers)
@@ -162,9 +157,7 @@ class AppendTurn:
                 writer.send_one(joined)
         else:
             producer.commit_group = self._groups.number
-        if self.is_limited:
-            user, rates = connection.principal.name, producer.partition.rates
-            connection.byte_quotas.count_produced(user, "", count, size, rates)
+        producer.count_sent(count, size, producer.partition.rates)
 
     def close(self) -> None:
         """Refer to nothing of the connection: it is closed."""
@@ -223,12 +216,12 @@ class SendFastPath:
         if head.read(frame):
             producer_id = head.producer_id
             if self._begin_stored(producer_id):
-                if stored.take(head, frame):
+                if stored.append_message(head, frame):
                     if stored.is_limited:
                         self._end_turns()
                     return True
             elif self._begin(producer_id):
-                turn.take(head, frame)
+                turn.add_message(head, frame)
                 if turn.is_limited:
                     self._end_turns()
                 return True

@@ -110,7 +110,7 @@ class ReadAhead(MemoryHolder):
         """How many reads are expected."""
         return len(self._expected)
 
-    def find(self, key: Key) -> ExpectedRead | None:
+    def find_expected(self, key: Key) -> ExpectedRead | None:
         """Return what is expected here; None if that was not, or if the client comes late."""
         read = self._expected.get(key)
         if read is None:
@@ -121,7 +121,7 @@ class ReadAhead(MemoryHolder):
             return None
         return read
 
-    def take(self, key: Key) -> None:
+    def remove_expected(self, key: Key) -> None:
         """Give up what was found: its client counts the memory from now on."""
         read = self._expected.pop(key)
         self._release(read)

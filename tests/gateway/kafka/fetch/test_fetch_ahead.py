@@ -152,7 +152,7 @@ async def test_late_read_ahead_is_not_begun():
         ahead.expect([wanted], ahead=True)
         assert len(queue.works) == 1
         await pass_time(KEPT_S * 1.1)
-        assert ahead.find(wanted.key) is None, "it is late"
+        assert ahead.find_expected(wanted.key) is None, "it is late"
         assert ahead.size_bytes == 0
         reads = rig.fs.counts["read"]
         queue.works[0]()

@@ -412,7 +412,7 @@ class FetchScan:
         assert isinstance(found, SegmentSlice)
         read_ahead = self._context.gateway.read_ahead
         key = (plog.partition_id, read.offset, self.committed)
-        expected = read_ahead.find(key)
+        expected = read_ahead.find_expected(key)
         size = found.size_hint
         if expected is not None:
             self.is_sequential = True
@@ -422,7 +422,7 @@ class FetchScan:
             return None
         if expected is None:
             return found
-        read_ahead.take(key)
+        read_ahead.remove_expected(key)
         prefetched = expected.found
         if is_ready and prefetched is not None and self._is_ready(prefetched, room):
             self._add_prefetched(target, data, prefetched)

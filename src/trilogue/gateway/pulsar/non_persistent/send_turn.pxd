@@ -31,7 +31,7 @@ cdef class SendTurn:
     cpdef begin(self, object producer)
 
     @cython.locals(section=SentSection)
-    cpdef take(self, SendHead head, object frame)
+    cpdef add_message(self, SendHead head, object frame)
 
     @cython.locals(receipts=list, joined=bytes)
     cpdef end(self, TransportWriter writer)

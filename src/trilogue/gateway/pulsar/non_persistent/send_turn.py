@@ -85,7 +85,7 @@ class SendTurn:
         self.is_limited = connection.gateway.quotas.active or topic.rates is not None
         self.is_open = True
 
-    def take(self, head: SendHead, frame: memoryview) -> None:
+    def add_message(self, head: SendHead, frame: memoryview) -> None:
         """Take one message, batch or chunk, or refuse it."""
         section = self._section
         view = frame[head.section_at :]
@@ -146,19 +146,13 @@ class SendTurn:
         gateway, topic = connection.gateway, producer.topic
         count, size = self._message_count, self._size
         topic.received.count(count, size, gateway.loop.time())
-        producer.messages += count
-        producer.bytes += size
-        gateway.messages_in += count
-        gateway.bytes_in += size
+        producer.count_sent(count, size, topic.rates)
         try:
             if self._is_sent_on:
                 dispatch_entries(gateway, topic, self._messages, self._sections)
         finally:
             topic.next_entry_id += self._taken
             self._forget()
-        if self.is_limited:
-            user = connection.principal.name
-            connection.byte_quotas.count_produced(user, "", count, size, topic.rates)
 
     def _forget(self) -> None:
         self._messages.clear()
