@@ -47,3 +47,23 @@ def test_a_slot_that_a_node_gives_away_is_not_served():
     assert ownership.serves_any
     state.slots[1] = SlotRow(2, 2)
     assert not ownership.serves_any
+
+
+def test_clients_of_a_slot_go_to_its_next_owner_when_it_is_known():
+    ownership = Ownership(state_of(1, 2, 3))
+    ownership.hold()
+    changes = [ownership.next_change]
+    ownership.expect({1: 1, 2: 9})
+
+    assert [ownership.slot_leader(each) for each in range(3)] == [1, 1, 3], "9 has no slots"
+    assert [ownership.slot_owner(each) for each in range(3)] == [1, 2, 3]
+    assert ownership.is_expecting
+    assert [ownership.expects_slot(each) for each in range(3)] == [False, True, False]
+    assert changes[0].done
+
+    changes.append(ownership.next_change)
+    ownership.expect({1: 1})
+    assert not changes[1].done, "nothing has changed"
+    ownership.expect({})
+    assert changes[1].done
+    assert not ownership.is_expecting

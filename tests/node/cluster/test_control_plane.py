@@ -110,6 +110,19 @@ def test_a_slot_that_a_spread_node_still_got_is_spread_too():
     assert plane.decide(view(clock, spread, lease(2, 1))).dead == spread
 
 
+def test_clients_of_a_dead_node_go_to_living_nodes_that_are_to_own_its_slots():
+    clock = Clock()
+    plane = ControlPlane(2, LEASE_S, 0.0, clock)
+    leases = lease(1, 1), lease(2, 1), lease(3, 1)
+    assert plane.decide(view(clock, *leases, moves={0: 2, 2: 3})).expected == {}, "all are alive"
+
+    clock.now += 2 * LEASE_S  # 1 and 4 do not renew
+    renewed = lease(1, 1), lease(2, 2), lease(3, 2)
+    decision = plane.decide(view(clock, *renewed, moves={0: 2, 2: 3}))
+    assert decision.expected == {0: 2}
+    assert plane.decide(view(clock, *renewed, moves={0: 4})).expected == {}
+
+
 def test_slots_are_given_to_nodes_that_serve_clients():
     clock = Clock()
     plane = ControlPlane(2, LEASE_S, SPREAD_S, clock)

@@ -69,7 +69,7 @@ def find_owner(cluster: Cluster, name: PulsarName) -> int:
         return cluster.node_id
     if index >= len(topic.partitions):
         return cluster.node_id
-    return cluster.ownership.partition_owner(topic.row.partitions[index])
+    return cluster.ownership.partition_leader(topic.row.partitions[index])
 
 
 def _resolve(cluster: Cluster, name: PulsarName) -> tuple[Topic, Partition]:

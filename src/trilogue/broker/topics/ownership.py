@@ -1,6 +1,7 @@
 """Which node owns what: partitions, groups and transactional ids belong to slots, slots to nodes.
 
 The rows are meta's, so the answers move when meta's state moves. With one node there is one slot.
+While the slots of a dead node are recovered, clients go to their next owners (`expect`) and wait.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from trilogue.broker.facts import (
     TRANSACTION_KEY,
     Protocol,
 )
+from trilogue.broker.promise import Promise
 from trilogue.log.segments.segment_info import SegmentInfo
 from trilogue.meta.state import MetaState, partition_slot
 
@@ -31,6 +33,7 @@ class Ownership:
     """The owners of one moment, as meta has them."""
 
     __slots__ = (
+        "_expected",
         "_given",
         "_held",
         "_leaving",
@@ -39,6 +42,7 @@ class Ownership:
         "has_own_files",
         "has_own_segments",
         "is_kept_elsewhere",
+        "next_change",
     )
 
     def __init__(self, state: MetaState) -> None:
@@ -49,6 +53,8 @@ class Ownership:
         self._held: frozenset[int] | None = None  # slots whose state this process has; None = all
         self._leaving: frozenset[int] = frozenset()  # slots that are on their way to another node
         self._given: frozenset[int] = frozenset()  # slots that this process has given away
+        self._expected: dict[int, int] = {}  # next owners of slots whose owner is dead
+        self.next_change: Promise[None] = Promise()  # of the slots that are expected or served
         self.generation = 0  # moves when meta has other owners or epochs; for caches
 
     def hold(self) -> None:
@@ -60,7 +66,29 @@ class Ownership:
         if self._held is not None:
             self._held |= frozenset(slots)
         self._given -= frozenset(slots)
+        self._note_change()
+
+    def expect(self, next_owners: Mapping[int, int]) -> None:
+        """Name the next owners of the slots of dead nodes: clients go there, and wait there."""
+        node_ids = self.node_ids
+        known = {slot: each for slot, each in next_owners.items() if each in node_ids}
+        if known != self._expected:
+            self._expected = known
+            self._note_change()
+
+    @property
+    def is_expecting(self) -> bool:
+        """Whether slots of a dead node are to be this node's."""
+        return self._state.node_id in self._expected.values()
+
+    def expects_slot(self, slot: int) -> bool:
+        """Whether a slot is to be this node's, and is not served yet."""
+        return self._expected.get(slot) == self._state.node_id and not self.owns_slot(slot)
+
+    def _note_change(self) -> None:
         self.generation += 1
+        changed, self.next_change = self.next_change, Promise()
+        changed.set_result(None)
 
     def release(self, slots: Collection[int]) -> None:
         """Serve some slots no more, which another node is to own: `note_given` must follow."""
@@ -145,6 +173,14 @@ class Ownership:
         """Return the id of the node that serves a partition."""
         return self._state.slots[self._slot(partition_id)].node_id
 
+    def partition_leader(self, partition_id: int) -> int:
+        """Return the id of the node that clients of a partition go to."""
+        return self.slot_leader(self._slot(partition_id))
+
+    def slot_leader(self, slot: int) -> int:
+        """Return the id of the node that clients of a slot go to: its owner, or the next one."""
+        return self._expected.get(slot, self._state.slots[slot].node_id)
+
     def partition_epoch(self, partition_id: int) -> int:
         """Return the epoch of the owner: Kafka's leader epoch."""
         return self._state.slots[self._slot(partition_id)].epoch
@@ -169,6 +205,10 @@ class Ownership:
     def name_owner(self, name: str) -> int:
         """Return the id of the node that coordinates a group or a transactional id."""
         return self._state.slots[self._state.slot_of(name)].node_id
+
+    def name_leader(self, name: str) -> int:
+        """Return the id of the node that members of a group, or users of an id, go to."""
+        return self.slot_leader(self._state.slot_of(name))
 
     def owns_name(self, name: str) -> bool:
         """Whether this node coordinates a group or a transactional id."""

@@ -315,7 +315,32 @@ class KafkaConnection(ClientConnection):
             return
         header, position = decode_request_header(frame)
         request, _ = api.decode(frame, position)  # trailing bytes are ignored, as in Kafka
+        if self.gateway.broker.cluster.ownership.is_expecting and self._waits(api, request, frame):
+            return
         self._execute(api, header, request, frame)
+
+    def _waits(self, api: VersionedApi, request: object, frame: memoryview) -> bool:
+        """Whether a request waits, as it is for slots of a dead node that are recovered."""
+        from trilogue.gateway.kafka.expected_slots import has_expected_slots
+
+        if not has_expected_slots(self.gateway, api.key, request):
+            return False
+        slot = BufferedReply()
+        self.queue(slot)
+        self.stream.stop(STOP_WORK)
+        self.gateway.spawn(self._execute_later(slot, api, bytes(frame)))
+        return True
+
+    async def _execute_later(self, slot: BufferedReply, api: VersionedApi, frame: bytes) -> None:
+        """Execute a request when its slots are served; its reply takes the reserved slot."""
+        from trilogue.gateway.kafka.expected_slots import wait_for_slots
+
+        header, position = decode_request_header(frame)
+        request, _ = api.decode(memoryview(frame), position)
+        with WorkMemory(self.stream.memory.received, self.stream.peer[0], len(frame)):
+            await wait_for_slots(self.gateway, api.key, request)
+        if not self.is_gone:
+            self.guarded(lambda: self._decoded(slot, api, header, request, frame))
 
     def _decode_large_request(self, api: VersionedApi, frame: bytes) -> None:
         """Decode a request in the executor: a million small elements take a second.

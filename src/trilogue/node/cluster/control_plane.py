@@ -40,6 +40,7 @@ class Decision(msgspec.Struct, frozen=True):
     given: dict[int, int]  # slots that this node hands over, after a flush
     dead: Lease | None  # of the node whose slots this node spreads
     spreads_next: bool  # this node would do it for the next one that dies
+    expected: dict[int, int]  # slots of dead nodes, and who is to own them
 
 
 class ControlPlane:
@@ -93,6 +94,11 @@ class ControlPlane:
             slots_to_give(self.node_id, view.moves, view.served, alive),
             self._node_to_spread(view, dead, alive) if self._spreads else None,
             self._spreads and len(alive) > 1 and self.node_id == min(alive),
+            {
+                slot: to
+                for slot, to in view.moves.items()
+                if to in alive and view.owners.get(slot) not in alive
+            },
         )
 
     def _node_to_spread(

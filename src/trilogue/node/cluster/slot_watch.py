@@ -5,6 +5,7 @@
  meta has a slot that is new here        adopt it while serving (adoption.py)
  a lease is over, and stays over         serve as that node without listeners, in a helper process:
                                          flush its journal, hand its slots over to the living
+ slot_moves has a slot of a dead node    send its clients to the next owner, where they wait
 ```
 
 Every node does this, and several may try at once: a slot changes its owner only in a transaction
@@ -35,6 +36,7 @@ from trilogue.node.cluster.slot_recovery import SlotRecovery, prepare_recovery, 
 from trilogue.node.cluster.slot_release import SlotRelease
 from trilogue.node.errors import StartError
 from trilogue.node.storage import NodePlace
+from trilogue.node.supervisor.slot_plans import spread_over
 
 if TYPE_CHECKING:
     from trilogue.broker.topics.ownership import Ownership
@@ -61,6 +63,7 @@ class SlotWatch:
         self._release = SlotRelease(node)
         self._rates = SlotRates(node.storage.broker.cluster, time.monotonic)
         self._recovery: asyncio.Task[None] | None = None
+        self._withdrawn: dict[int, int] = {}  # moves that a recovery did not do
         self._helper = _new_helper()
         self._warming: asyncio.Task[None] | None = None
         self._connection: Connection | None = None
@@ -126,8 +129,12 @@ class SlotWatch:
         )
         decision = self._plane.decide(view)
         self._alive = decision.alive
+        if self._withdrawn:
+            await slot_moves.remove_moves(connection, self._withdrawn.items())
+            self._withdrawn = {}
+        ownership.expect(decision.expected)
         if decision.dead is not None and self._is_idle:
-            self._begin_recovery(decision.dead)
+            await self._begin_recovery(connection, decision.dead)
         if decision.spreads_next and self._warming is None:
             self._warming = asyncio.create_task(self._warm())
         if decision.finished:
@@ -150,8 +157,8 @@ class SlotWatch:
 
     # -- dead nodes
 
-    def _begin_recovery(self, lease: Lease) -> None:
-        """Begin to give the slots of a dead node away."""
+    async def _begin_recovery(self, connection: Connection, lease: Lease) -> None:
+        """Begin to give the slots of a dead node away; all nodes read who is to have them."""
         shared = replace(
             self._shared,
             is_standby=False,
@@ -160,14 +167,19 @@ class SlotWatch:
             after_renewals=lease.renewals,
         )
         place = NodePlace(lease.node_id, cluster=replace(self._cluster, shared=shared))
-        job = SlotRecovery(self._node.settings, place, tuple(sorted(self._alive)))
-        self._recovery = asyncio.create_task(self._recover(job))
+        others = tuple(sorted(self._alive))
+        job = SlotRecovery(self._node.settings, place, others)
+        owners = [owner for _, owner in sorted(self._ownership.slot_owners().items())]
+        planned = spread_over(owners, lease.node_id, others)
+        self._recovery = asyncio.create_task(self._recover(job, planned))
+        await slot_moves.request_moves(connection, planned)
+        self._ownership.expect(planned)
 
     @property
     def _is_idle(self) -> bool:
         return self._recovery is None or self._recovery.done()
 
-    async def _recover(self, job: SlotRecovery) -> None:
+    async def _recover(self, job: SlotRecovery, planned: dict[int, int]) -> None:
         began = time.monotonic()
         extra: dict[str, object] = {"node": job.place.node_id}
         log.warning("slots.recovering", extra=extra)
@@ -176,7 +188,10 @@ class SlotWatch:
             extra["slots"] = await helper.run(recover_slots, job)
         except (StartError, LogError, OSError, HelperDiedError, JobFailedError) as error:
             log.warning("slots.not_recovered", extra=extra | {"reason": str(error)})
+            self._withdrawn = planned
         else:
+            if not extra["slots"]:
+                self._withdrawn = planned  # another process does it
             log.info(
                 "slots.recovered", extra=extra | {"took_s": round(time.monotonic() - began, 3)}
             )

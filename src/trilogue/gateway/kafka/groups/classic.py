@@ -97,7 +97,7 @@ def _coordinator(context: RequestContext, key_type: int, key: str) -> Coordinato
         return Coordinator(
             key=key, node_id=-1, host="", port=-1, error_code=code, error_message=text
         )
-    owner = context.broker_address(context.broker.cluster.ownership.name_owner(key))
+    owner = context.broker_address(context.broker.cluster.ownership.name_leader(key))
     if owner is None:
         code, text = ErrorCode.COORDINATOR_NOT_AVAILABLE, "the coordinator has not started yet"
         return Coordinator(

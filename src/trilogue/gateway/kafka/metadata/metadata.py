@@ -266,8 +266,8 @@ def _encode_known(
 
 def _describe_topic(context: RequestContext, topic: Topic, spelled: str) -> MetadataResponseTopic:
     ownership = context.broker.cluster.ownership
-    owner_of, copies = ownership.partition_owner, ownership.copies_by_owner()
-    owned = [(partition, owner_of(partition.partition_id)) for partition in topic.partitions]
+    leader_of, copies = ownership.partition_leader, ownership.copies_by_owner()
+    owned = [(partition, leader_of(partition.partition_id)) for partition in topic.partitions]
     return MetadataResponseTopic(
         name=spelled,
         topic_id=topic.topic_id,

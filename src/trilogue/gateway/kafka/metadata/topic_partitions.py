@@ -161,9 +161,9 @@ def _partitions(
     context: RequestContext, topic: Topic, first: int, end: int
 ) -> list[DescribeTopicPartitionsResponsePartition]:
     ownership = context.broker.cluster.ownership
-    owner_of, copies = ownership.partition_owner, ownership.copies_by_owner()
+    leader_of, copies = ownership.partition_leader, ownership.copies_by_owner()
     owned = [
-        (partition, owner_of(partition.partition_id)) for partition in topic.partitions[first:end]
+        (partition, leader_of(partition.partition_id)) for partition in topic.partitions[first:end]
     ]
     return [
         DescribeTopicPartitionsResponsePartition(
