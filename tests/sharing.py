@@ -213,6 +213,7 @@ RARE_VARIANTS = {
     "tests/conformance/kafka/programs/test_delegation_tokens.py": ("[3.9.1",),
     "tests/conformance/kafka/programs/test_streams.py": ("[trilogue-3.9.1",),
     "tests/conformance/kafka/programs/test_tools.py": ("[trilogue-3.9.1",),
+    "tests/conformance/kafka/programs/test_transaction_tools.py": ("[trilogue-3.9.1",),
     "tests/conformance/kafka/test_old_formats.py": ("java-0.11.0.3",),
     "tests/conformance/kafka/test_quotas.py": ("[trilogue-3.9.1",),
     "tests/conformance/pulsar/test_security.py": tuple(

@@ -16,6 +16,7 @@ from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.conformance.clients.java import CONSOLE_CONSUMER, Java, as_read
+from tests.conformance.clients.kafka_tools import TOOLS, ToolOutput, Tools
 from tests.log.ledger import marker
 from tests.node.test_node import started
 from trilogue.entry.control import Outcome
@@ -27,6 +28,7 @@ from trilogue.node.node import Node
 A, B, C = 101, 102, 103
 LAST = b"the last one"
 DEADLINE = 30.0
+TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 
 
 def batch(*values: bytes, producer: int | None = None) -> bytes:
@@ -168,3 +170,43 @@ def test_a_client_with_read_committed_gets_what_was_committed(
         return committed, [offset for offset, _ in everything]
 
     assert asyncio.run(scenario()) == (COMMITTED, EVERYTHING)
+
+
+@pytest.mark.java
+@pytest.mark.full
+@pytest.mark.parametrize("tools", TOOLS, ids=lambda tools: tools.version)
+def test_javas_tool_finds_and_aborts_a_transaction_that_hangs(tmp_path: Path, tools: Tools):
+    """One that is open in its partition, and that no coordinator knows (KIP-664)."""
+    tools.require()
+
+    async def scenario():
+        async with started(tmp_path / "data") as node:
+            await fill(node)  # without producers, as if they were forgotten
+            address = str(node.gateways.addresses["kafka"])
+
+            async def run(*words: str) -> ToolOutput:
+                arguments = ("--bootstrap-server", address, *words)
+                return await asyncio.to_thread(tools.run, TRANSACTIONS, *arguments)
+
+            find = ("find-hanging", "--broker-id", "1", "--max-transaction-timeout", "0")
+            before = await run(*find)
+            place = ("--topic", "t", "--partition", "0")
+            producers = await run("describe-producers", *place)
+            aborted = await run("abort", *place, "--start-offset", "13")
+            after = await run(*find)
+            reads = await read("librdkafka", address, "read_committed", 14)
+            return before, producers, aborted, after, reads
+
+    try:
+        before, producers, aborted, after, reads = asyncio.run(scenario())
+    finally:
+        tools.stop()
+
+    (row,) = before.text.strip().splitlines()[1:]
+    assert row.split()[:3] == ["t", "0", str(B)]
+    assert row.split()[5] == "13"
+    started_at = {line.split()[0]: line.split()[-1] for line in producers.text.splitlines()[1:]}
+    assert started_at[str(B)] == "13"
+    assert aborted.status == 0, aborted.text
+    assert after.text.strip().splitlines()[1:] == []
+    assert reads == [*COMMITTED, (14, b"plain 14")]

@@ -94,8 +94,8 @@ def describe(
 
     async def work(cluster: KafkaCluster) -> list[dict[str, Any]]:
         found = await _find_all(cluster, names)
-        most = "0" if len(cluster.nodes) <= 1 else "*"  # the slots of several are not known here
-        return [_row(one, most) for one in found]
+        slots = await _count_slots(cluster)
+        return [_row(one, slots) for one in found]
 
     rows = run_with_cluster(server, timeout, work)
     if as_json:
@@ -173,9 +173,27 @@ async def _resolve(admin: TransactionAdmin, name: str) -> str:
     return found[0].name
 
 
-def _row(one: TransactionDescription, most: str) -> dict[str, Any]:
-    from trilogue.cli.tables import spell_time
+async def _count_slots(cluster: KafkaCluster) -> int | None:
+    """Return how many slots the nodes have; None if not all of them answer with theirs."""
+    from trilogue.cli.node_status import find_settings, split_items
+    from trilogue.client.errors import ClientError
+    from trilogue.client.kafka.admin.nodes import NodeAdmin
 
+    nodes = (await NodeAdmin(cluster).describe_cluster()).nodes
+    try:
+        values = [await find_settings(cluster, node.id) for node in nodes]
+    except (ClientError, CommandError):
+        return 1 if len(nodes) <= 1 else None
+    slots = sorted(int(each) for value in values for each in split_items(value["slots"]))
+    return len(slots) if slots and slots == list(range(len(slots))) else None
+
+
+def _row(one: TransactionDescription, slots: int | None) -> dict[str, Any]:
+    """Return a transaction as it is printed; its coordinator is `*` where slots are not known."""
+    from trilogue.cli.tables import spell_time
+    from trilogue.meta.state import name_slot
+
+    most = "*" if slots is None else name_slot(one.name, slots)
     epoch = 0 if one.name.startswith(PULSAR_PREFIX) else one.producer_epoch
     return {
         "transaction": one.name,

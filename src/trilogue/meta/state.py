@@ -77,7 +77,7 @@ class MetaState(msgspec.Struct):
 
     def slot_of(self, name: str) -> int:
         """Return the slot of a group or a transactional id."""
-        return crc32(name.encode()) % len(self.slots)
+        return name_slot(name, len(self.slots))
 
     def partition_range(self, partition_id: int) -> PartitionRange | None:
         """Return the range of a partition that is in segments; None if there is no such one."""
@@ -403,6 +403,11 @@ def _give_slots(made: StateChange, op: operations.GiveSlots) -> None:
         _rule(node_id in state.nodes, f"there is no node {node_id}")
         assert row is not None
         made.put("slots", slot, SlotRow(node_id, row.epoch + 1))
+
+
+def name_slot(name: str, count: int) -> int:
+    """Return the slot of a group or a transactional id."""
+    return crc32(name.encode()) % count
 
 
 def partition_slot(topic_id: bytes, number: int, count: int) -> int:

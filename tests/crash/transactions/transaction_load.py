@@ -191,23 +191,35 @@ def read_everything(address: str, topic: str, partitions: int) -> list[Seen]:
     ]
 
 
-def read_committed(address: str, topic: str, partitions: int) -> list[Message]:
-    """Read all committed messages; the stable end has to come to the end of each partition."""
+def find_ends(
+    address: str, topic: str, partitions: int, isolation: IsolationLevel
+) -> dict[int, int]:
+    """Return the end of each partition, or the stable end."""
     admin = AdminClient({"bootstrap.servers": address, **QUIET})
     places = [TopicPartition(topic, number) for number in range(partitions)]
+    wanted = {place: OffsetSpec.latest() for place in places}
+    found = admin.list_offsets(wanted, isolation_level=isolation)
+    return {place.partition: future.result(CALL_S).offset for place, future in found.items()}
 
-    def ends(isolation: IsolationLevel) -> dict[int, int]:
-        wanted = {place: OffsetSpec.latest() for place in places}
-        found = admin.list_offsets(wanted, isolation_level=isolation)
-        return {place.partition: future.result(CALL_S).offset for place, future in found.items()}
 
+def wait_for_stable_end(address: str, topic: str, partitions: int) -> dict[int, int]:
+    """Wait until the stable end comes to the end of each partition; return these."""
     deadline = time.monotonic() + 3 * TRANSACTION_TIMEOUT_MS / 1_000
-    while ends(IsolationLevel.READ_COMMITTED) != ends(IsolationLevel.READ_UNCOMMITTED):
+    place = (address, topic, partitions)
+    while (ends := find_ends(*place, IsolationLevel.READ_COMMITTED)) != find_ends(
+        *place, IsolationLevel.READ_UNCOMMITTED
+    ):
         assert time.monotonic() < deadline, "a transaction hangs: the stable end does not move"
         time.sleep(0.1)
+    return ends
+
+
+def read_committed(address: str, topic: str, partitions: int) -> list[Message]:
+    """Read all committed messages; the stable end has to come to the end of each partition."""
+    places = [TopicPartition(topic, number) for number in range(partitions)]
+    left = wait_for_stable_end(address, topic, partitions)
     with contextlib.closing(make_reader(address, topic, partitions)) as reader:
         messages: list[Message] = []
-        left = ends(IsolationLevel.READ_COMMITTED)
         deadline = time.monotonic() + PATIENCE
         while any(position(reader, place) < left[place.partition] for place in places):
             assert time.monotonic() < deadline, "the reader does not come to the end"

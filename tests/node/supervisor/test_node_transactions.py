@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -193,11 +194,21 @@ def test_transactions_are_listed_described_and_aborted_at_their_coordinator(serv
         described = client.admin.describe_transactions(IDS)
         assert {len(each.partitions) for each in described.values()} == {PARTITIONS}
         assert {each.coordinator.id for each in described.values()} == {1, 2}
+        check_txn_ids(server)
         assert client.admin.abort_transactions(IDS) == dict.fromkeys(IDS)
     finally:
         client.close()
     assert committed(server) == []
     assert "CompleteAbort" in run_trilogue("transactions", "list", "--server", server.kafka).stdout
+
+
+def check_txn_ids(server: Server) -> None:
+    """The TxnIDs that `describe` shows are those of Pulsar's administration, with coordinators."""
+    shown = run_trilogue("transactions", "describe", *IDS, "--json", "--server", server.kafka)
+    txn_ids = {row["transaction"]: row["txn_id"] for row in json.loads(shown.stdout)}
+    url = f"{server.http}/admin/v3/transactions/slowTransactions/0"
+    slow = httpx.get(url, timeout=WAIT_S).json()
+    assert txn_ids == {each["owner"]: each["txnId"] for each in slow.values()}
 
 
 @pytest.mark.java

@@ -116,9 +116,7 @@ class TransactionCompletion:
                     if self._branches.group_owner(group) is None:
                         self._commit_offsets(group, tuple(positions.values()))
                 self._commit_acks([ack for ack in acks if self._branches.has_acks(ack)])
-            complete = row._replace(
-                state=COMPLETE[commit], started_ms=-1, changed_ms=self._now_ms()
-            )
+            complete = row._replace(state=COMPLETE[commit], changed_ms=self._now_ms())
             payload = encode_saved(complete, NO_CONTENT)
             self._table.add_fact(FactKind.TRANSACTION_SAVED, payload)
         except StorageFailed as error:

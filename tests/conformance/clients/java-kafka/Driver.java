@@ -35,6 +35,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 public class Driver extends Lines {
     final AtomicInteger handles = new AtomicInteger();
     final Map<Integer, KafkaConsumer<byte[], byte[]>> members = new ConcurrentHashMap<>();
+    final Map<Integer, KafkaProducer<byte[], byte[]>> producers = new ConcurrentHashMap<>();
     final Administration administration = new Administration();
 
     public static void main(String[] arguments) throws Exception {
@@ -50,6 +51,11 @@ public class Driver extends Lines {
             case "poll": return poll(r);
             case "commit": return commit(r);
             case "leave": return leave(r);
+            case "open_producer": return openProducer(r);
+            case "begin_transaction": producer(r).beginTransaction(); return null;
+            case "send": return send(r);
+            case "end_transaction": return endTransaction(r);
+            case "close_producer": Later.close(producers.remove(r.get("of").asInt())); return null;
             default: return administration.run(r);
         }
     }
@@ -146,6 +152,50 @@ public class Driver extends Lines {
             }
         }
         return places;
+    }
+
+    // --- transactions, one after the other -----------------------------------------------------
+
+    Object openProducer(JsonNode r) {
+        Map<String, Object> settings = new HashMap<>();
+        settings.put("transactional.id", text(r, "transaction"));
+        settings.putAll(settings(r));
+        KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(
+                settings, new ByteArraySerializer(), new ByteArraySerializer());
+        try {
+            producer.initTransactions();
+        } catch (RuntimeException error) {
+            Later.close(producer);
+            throw error;
+        }
+        int handle = handles.incrementAndGet();
+        producers.put(handle, producer);
+        return handle;
+    }
+
+    KafkaProducer<byte[], byte[]> producer(JsonNode r) {
+        return producers.get(r.get("of").asInt());
+    }
+
+    Object send(JsonNode r) throws Exception {
+        List<Future<RecordMetadata>> sent = new ArrayList<>();
+        for (JsonNode record : r.get("records")) {
+            sent.add(producer(r).send(record(text(r, "topic"), record)));
+        }
+        List<Long> offsets = new ArrayList<>();
+        for (Future<RecordMetadata> each : sent) {
+            offsets.add(each.get().offset());
+        }
+        return offsets;
+    }
+
+    Object endTransaction(JsonNode r) {
+        if (is(r, "commit")) {
+            producer(r).commitTransaction();
+        } else {
+            producer(r).abortTransaction();
+        }
+        return null;
     }
 
     static ProducerRecord<byte[], byte[]> record(String topic, JsonNode record) {

@@ -26,7 +26,7 @@ from trilogue.wire.kafka.transactions.describe_producers import (
 )
 
 WORK_PER_STEP = 500  # partitions and producers
-NO_COORDINATOR = NO_TRANSACTION = -1
+NO_COORDINATOR = NO_TRANSACTION = NO_SEQUENCE = NO_TIME = -1
 
 
 def handle_describe_producers(
@@ -76,15 +76,32 @@ def _describe_partitions(
 
 
 def _producers(partition: Partition) -> list[ProducerState]:
-    ongoing = partition.log.open_transactions
-    return [
+    """Return the producers, and after them those of which only an open transaction is known.
+
+    These are Pulsar's, whose epoch is 0, and those that were idle longest when there were too many:
+    tools that abort a hanging transaction find it here.
+    """
+    ongoing = dict(partition.log.open_transactions)
+    found = [
         ProducerState(
             producer_id=each.producer_id,
             producer_epoch=each.epoch,
             last_sequence=each.last_sequence,
             last_timestamp=each.active_ms,
             coordinator_epoch=NO_COORDINATOR,
-            current_txn_start_offset=ongoing.get(each.producer_id, NO_TRANSACTION),
+            current_txn_start_offset=ongoing.pop(each.producer_id, NO_TRANSACTION),
         )
         for each in partition.producers.active()
     ]
+    found += [
+        ProducerState(
+            producer_id=producer_id,
+            producer_epoch=0,
+            last_sequence=NO_SEQUENCE,
+            last_timestamp=NO_TIME,
+            coordinator_epoch=NO_COORDINATOR,
+            current_txn_start_offset=offset,
+        )
+        for producer_id, offset in ongoing.items()
+    ]
+    return found

@@ -67,6 +67,5 @@ def _passes(context: RequestContext, request: ListTransactionsRequest, found: Tr
     if request.producer_id_filters and row.producer_id not in request.producer_id_filters:
         return False
     if request.duration_filter >= 0:
-        age_ms = context.gateway.now_ms() - row.started_ms
-        return row.started_ms >= 0 and age_ms >= request.duration_filter
+        return context.gateway.now_ms() - row.started_ms > request.duration_filter
     return True

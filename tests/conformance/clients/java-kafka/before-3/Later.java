@@ -3,12 +3,14 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
+import java.util.concurrent.TimeUnit;
 import java.util.regex.Pattern;
 import org.apache.kafka.clients.admin.AdminClient;
 import org.apache.kafka.clients.admin.Config;
 import org.apache.kafka.clients.admin.ConfigEntry;
 import org.apache.kafka.clients.admin.ConsumerGroupListing;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.requests.DescribeLogDirsResponse;
 
@@ -29,6 +31,10 @@ class Later {
 
     static void subscribe(KafkaConsumer<?, ?> consumer, String pattern) {
         consumer.subscribe(Pattern.compile(pattern));
+    }
+
+    static void close(KafkaProducer<?, ?> producer) {
+        producer.close(0, TimeUnit.MILLISECONDS);
     }
 
     static Object groups(AdminClient admin) throws Exception {

@@ -1,4 +1,5 @@
 import com.fasterxml.jackson.databind.JsonNode;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
@@ -19,6 +20,7 @@ import org.apache.kafka.clients.admin.ProducerState;
 import org.apache.kafka.clients.admin.TransactionDescription;
 import org.apache.kafka.clients.admin.TransactionListing;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.common.ElectionType;
 import org.apache.kafka.common.TopicPartition;
@@ -56,6 +58,10 @@ class Later {
 
     static void subscribe(KafkaConsumer<?, ?> consumer, String pattern) {
         consumer.subscribe(Pattern.compile(pattern));
+    }
+
+    static void close(KafkaProducer<?, ?> producer) {
+        producer.close(Duration.ZERO);
     }
 
     static TopicPartition place(JsonNode r) {

@@ -1,0 +1,134 @@
+"""`kafka-transactions` of 3.9.1 and 4.3.1 on transactions that a producer has open, and ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import KafkaException, Producer
+
+from tests.brokers import Broker
+from tests.conformance.clients import DEADLINE
+from tests.conformance.clients.kafka_tools import TOOLS, TOOLS_4, Tools
+from tests.conformance.kafka.test_transactions import producer, read, write
+from tests.waiting import wait_until
+
+MAIN = "org.apache.kafka.tools.TransactionsCommand"
+HOUR_MS = 3_600_000
+Rows = list[dict[str, str]]
+Ask = Callable[..., Rows]
+
+pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(params=TOOLS, ids=lambda tools: tools.version)
+def ask(request: pytest.FixtureRequest, broker: Broker) -> Ask:
+    return make_ask(request.param, broker)
+
+
+def make_ask(tools: Tools, broker: Broker) -> Ask:
+    """Return what runs a verb of the tool; it returns the table, by the names of its columns."""
+    tools.require()
+
+    def run(*words: object) -> Rows:
+        output = tools.run(MAIN, "--bootstrap-server", broker.address, *words)
+        assert output.status == 0, output.text
+        rows = [line.split("\t") for line in output.text.splitlines() if "\t" in line]
+        lines = [[cell.strip() for cell in row] for row in rows]
+        return [dict(zip(lines[0], row, strict=False)) for row in lines[1:]]
+
+    return run
+
+
+@pytest.fixture
+def opened(broker: Broker, topic: str) -> Producer:
+    """A producer, whose id is the topic, with a message in an open transaction."""
+    made = producer(broker.address, topic)
+    made.begin_transaction()
+    write(made, topic, b"open")
+    return made
+
+
+def test_an_open_transaction_is_listed_and_described(opened: Producer, topic: str, ask: Ask):
+    (listed,) = [row for row in ask("list") if row["TransactionalId"] == topic]
+    (described,) = ask("describe", "--transactional-id", topic)
+    (writer,) = ask("describe-producers", "--topic", topic, "--partition", 0)
+
+    assert listed["TransactionState"] == described["TransactionState"] == "Ongoing"
+    assert listed["ProducerId"] == described["ProducerId"] == writer["ProducerId"]
+    assert described["TopicPartitions"] == f"{topic}-0"
+    assert int(described["TransactionDurationMs"]) < HOUR_MS
+    assert writer["CurrentTransactionStartOffset"] == "0"
+    assert ask("find-hanging", "--topic", topic, "--max-transaction-timeout", 0) == []
+    opened.abort_transaction(DEADLINE)
+
+
+@pytest.mark.parametrize("commits", [True, False], ids=["commit", "abort"])
+def test_the_start_of_a_transaction_is_shown_after_its_end(
+    opened: Producer, topic: str, ask: Ask, commits: bool
+):
+    (before,) = ask("describe", "--transactional-id", topic)
+    state = "CompleteCommit" if commits else "CompleteAbort"
+
+    def ended() -> dict[str, str] | None:
+        (row,) = ask("describe", "--transactional-id", topic)
+        return row if row["TransactionState"] == state else None
+
+    if commits:
+        opened.commit_transaction(DEADLINE)
+    else:
+        opened.abort_transaction(DEADLINE)
+    after = wait_until(ended, "the end")
+    (writer,) = ask("describe-producers", "--topic", topic, "--partition", 0)
+
+    assert after["CurrentTransactionStartTimeMs"] == before["CurrentTransactionStartTimeMs"]
+    assert after["TopicPartitions"] == ""
+    assert writer["CurrentTransactionStartOffset"] == "None"
+
+
+def test_ids_are_filtered_by_the_age_of_their_last_transaction(
+    opened: Producer, topic: str, ask: Ask
+):
+    def listed(age_ms: int) -> bool:
+        rows = ask("list", "--duration-filter", age_ms)
+        return topic in {row["TransactionalId"] for row in rows}
+
+    assert listed(0)
+    assert not listed(HOUR_MS)
+    opened.commit_transaction(DEADLINE)
+    assert listed(0)
+    assert not listed(HOUR_MS)
+
+
+def test_an_id_without_a_transaction_is_older_than_any(broker: Broker, topic: str, ask: Ask):
+    producer(broker.address, topic)
+
+    rows = ask("list", "--duration-filter", HOUR_MS)
+
+    assert topic in {row["TransactionalId"] for row in rows}
+
+
+def test_an_aborted_partition_lets_readers_go_on(
+    broker: Broker, opened: Producer, topic: str, ask: Ask
+):
+    """The tool aborts at the partition, as if the coordinator did not know the transaction."""
+    plain = Producer({"bootstrap.servers": broker.address})
+    write(plain, topic, b"behind it")
+    assert read(broker.address, topic, 0) == []
+
+    ask("abort", "--topic", topic, "--partition", 0, "--start-offset", 0)
+
+    assert read(broker.address, topic, 1) == [b"behind it"]
+    opened.abort_transaction(DEADLINE)
+
+
+def test_a_terminated_transaction_is_aborted_and_its_producer_fenced(
+    broker: Broker, opened: Producer, topic: str
+):
+    ask = make_ask(TOOLS_4, broker)
+    ask("forceTerminateTransaction", "--transactionalId", topic)
+
+    assert read(broker.address, topic, 0) == []
+    with pytest.raises(KafkaException) as caught:
+        opened.commit_transaction(DEADLINE)
+    assert caught.value.args[0].fatal()
