@@ -110,8 +110,8 @@ Measures = Iterator[dict[str, float]]  # unit -> cost, of one point after the ot
 
 def grow_partitions(room: Room, counts: list[int]) -> Measures:
     """Topics of at most 1,000 partitions; the load is on one of them."""
-    create_topic(room.server.address, "measured", 10)
-    made = 0
+    made = counts[0]  # those of the load count: a server has 100,000 at most
+    create_topic(room.server.address, "measured", made)
     for count in counts:
         while made < count:
             more = min(PARTITIONS_OF_A_TOPIC, count - made)
@@ -119,7 +119,7 @@ def grow_partitions(room: Room, counts: list[int]) -> Measures:
             made += more
         found = {
             MEMORY: room.memory_mb(),
-            "CPU us a request": room.request_cpu_us("measured", 10),
+            "CPU us a request": room.request_cpu_us("measured", counts[0]),
         }
         room.server.kill9()
         room.server.start_loaded()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from types import SimpleNamespace
 from typing import Any
 
@@ -50,6 +51,29 @@ class Setup:
     def commit(self, *receipts: bytes) -> None:
         self.groups.receipts.extend(receipts)
         self.groups.commit()
+
+
+class Connected:
+    """A writer to a socket, and the bytes that were left to its transport."""
+
+    def __init__(self, module, waiting: int = 0) -> None:
+        self.left: list[bytes] = []
+        self.ours, self.theirs = socket.socketpair()
+        self.ours.setblocking(False)
+        self.writer = module.TransportWriter()
+        self.writer.socket_number = self.ours.fileno()
+        self.writer.transport = SimpleNamespace(
+            is_closing=lambda: False,
+            get_write_buffer_size=lambda: waiting,
+            write=lambda data: self.left.append(bytes(data)),
+        )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_problem: object) -> None:
+        self.ours.close()
+        self.theirs.close()
 
 
 both = pytest.mark.parametrize("module", [transport_writer, PURE], ids=["installed", "pure"])
@@ -122,3 +146,43 @@ def test_a_closed_connection_has_no_receipts(module):
         commit(None)
 
     assert (len(setup.waiting), setup.sent, setup.groups.receipts) == (1, [], [])
+
+
+@both
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_a_reply_goes_to_the_socket_where_nothing_waits_before_it(module, kind: type):
+    with Connected(module) as connected:
+        connected.writer.send_one(kind(b"reply"))
+
+        assert (connected.theirs.recv(100), connected.left) == (b"reply", [])
+
+
+@both
+def test_a_reply_does_not_pass_what_the_transport_still_sends(module):
+    with Connected(module, waiting=1) as connected:
+        connected.writer.send_one(b"reply")
+
+        assert connected.left == [b"reply"]
+
+
+@both
+def test_the_transport_sends_what_a_full_socket_does_not_take(module):
+    reply = bytes(range(256)) * (64 << 10)
+    with Connected(module) as connected:
+        connected.writer.send_one(reply)
+
+        (rest,) = connected.left
+        sent = len(reply) - len(rest)
+        assert 0 < sent < len(reply)
+        assert rest == reply[sent:]
+        connected.writer.send_one(b"next")
+        assert connected.left == [rest, b"next"]
+
+
+@both
+def test_the_transport_handles_a_connection_that_is_gone(module):
+    with Connected(module) as connected:
+        connected.theirs.close()
+        connected.writer.send_one(b"reply")
+
+        assert connected.left == [b"reply"]

@@ -241,6 +241,8 @@ class Stream(asyncio.BufferedProtocol):
         raw = transport.get_extra_info("socket")
         if raw is not None and raw.family in {socket.AF_INET, socket.AF_INET6}:
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if raw is not None and transport.get_extra_info("sslcontext") is None:
+            self._writer.socket_number = raw.fileno()
         peer = transport.get_extra_info("peername")
         if isinstance(peer, tuple):
             self.peer = (str(peer[0]), int(peer[1]))

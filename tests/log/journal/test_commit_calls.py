@@ -56,3 +56,10 @@ def test_a_write_that_makes_the_file_longer_is_synced_once_more(tmp_path: Path, 
 def test_no_call_queries_the_time_of_a_write(tmp_path: Path, kind: str) -> None:
     """The next one would have to set a new one, on a disk that writes it (see commit.pxd)."""
     assert calls_of(tmp_path, kind, "?fstat,?newfstatat,?statx") == []
+
+
+@pytest.mark.skipif("native" not in KINDS, reason="not compiled")
+def test_the_length_is_queried_only_where_a_write_passes_what_is_known(tmp_path: Path) -> None:
+    first, longer = ["lseek"], ["lseek", "lseek"]
+
+    assert calls_of(tmp_path, "native", "lseek") == [*first, *longer]

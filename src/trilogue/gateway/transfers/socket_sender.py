@@ -43,6 +43,17 @@ def send_buffers(fd: int, buffers: Sequence[Buffer], stall_ms: int, limit_ms: in
     return sent
 
 
+def send_now(number: int, data: Buffer) -> int:
+    """Return how many bytes the socket of this descriptor took: 0 where it is full or has an error.
+
+    transport_writer.pxd has the compiled version.
+    """
+    try:
+        return os.write(number, data)
+    except OSError:
+        return 0
+
+
 def drop_bytes(buffers: Sequence[Buffer], count: int) -> list[Buffer]:
     """Return views of what follows the first `count` bytes."""
     rest: list[Buffer] = []

@@ -12,11 +12,16 @@ cdef extern from *:
        A write that makes the file longer is synced once more: Linux before 6.7 may return from a
        direct synchronous one with the new length in memory only. Its length is asked for by lseek:
        fstat shows the time of the last write, and since Linux 6.13 the next write then has to set
-       a new one, which ext4 without a journal writes to disk, as a second write. */
-    static int write_all(int fd, char *base, ssize_t size, long long offset, int flags) {
-        long long length = lseek(fd, 0, SEEK_END);
-        if (length < 0) return errno;
-        int extends = flags && offset + size > length;
+       a new one, which ext4 without a journal writes to disk, as a second write. It is asked for
+       only beyond the length that is known: a journal file never gets shorter while it is written. */
+    static int write_all(int fd, char *base, ssize_t size, long long offset, int flags,
+                         long long *length) {
+        long long end = offset + size;
+        if (end > *length) {
+            *length = lseek(fd, 0, SEEK_END);
+            if (*length < 0) return errno;
+        }
+        int extends = flags && end > *length;
         while (size > 0) {
             struct iovec part = {base, (size_t)size};
             ssize_t written = pwritev2(fd, &part, 1, offset, flags);
@@ -55,7 +60,8 @@ cdef extern from *:
     }
     """
     char *address_of(object data) except NULL
-    int write_all(int fd, char *base, Py_ssize_t size, long long offset, int flags) noexcept nogil
+    int write_all(int fd, char *base, Py_ssize_t size, long long offset, int flags,
+                  long long *length) noexcept nogil
     bint wait_for(int event_fd) noexcept nogil
     void signal_to(int event_fd) noexcept nogil
 
@@ -68,6 +74,7 @@ cdef class NativeCommitter:
     cdef char *_base
     cdef Py_ssize_t _size
     cdef long long _offset
+    cdef long long _length
     cdef int _result
     cdef bint _stopping
     cdef bint _busy

@@ -31,7 +31,7 @@ from trilogue.log.ports import Committer, Scheduler
 
 if TYPE_CHECKING:  # declared in C, in commit.pxd
     address_of: Callable[[memoryview], object]
-    write_all: Callable[[int, object, int, int, int], int]
+    write_all: Callable[[int, object, int, int, int, object], int]
     wait_for: Callable[[int], bool]
     signal_to: Callable[[int], None]
 
@@ -94,6 +94,7 @@ class NativeCommitter:
         if file is not self._file:
             self._file = file
             self._fd = file.fileno()
+            self._length = 0  # not known
         self._offset = offset
         self._busy = True
         signal_to(self._jobs)
@@ -103,7 +104,12 @@ class NativeCommitter:
             while wait_for(self._jobs):
                 if self._size > 0:
                     self._result = write_all(
-                        self._fd, self._base, self._size, self._offset, self._flags
+                        self._fd,
+                        self._base,
+                        self._size,
+                        self._offset,
+                        self._flags,
+                        cython.address(self._length),
                     )
                     self._size = 0
                     signal_to(self._done)
