@@ -73,14 +73,18 @@ def segments(spark: SparkSession, data: Path, servers: str, rows: int, columns: 
     return lambda: count_bytes(read(spark, OURS, servers, TOPIC, **options), rows, VALUE)
 
 
-def stream(spark: SparkSession, kind: str, servers: str, rows: int, columns: str) -> Case:
-    """Everything that is there as one micro-batch, into nothing."""
+def stream(
+    spark: SparkSession, kind: str, servers: str, rows: int, columns: str, *, left_out: int = 0
+) -> Case:
+    """The newest rows as one micro-batch, into nothing; `left_out` are not read."""
+    first = dict.fromkeys(map(str, range(PARTITIONS)), left_out // PARTITIONS)
 
     def run() -> None:
         made = spark.readStream.format(kind).option("kafka.bootstrap.servers", servers)
         if kind == OURS:
             made = made.option("columns", columns)
-        frame = made.option("subscribe", TOPIC).option("startingOffsets", "earliest").load()
+        made = made.option("subscribe", TOPIC).option("startingOffsets", json.dumps({TOPIC: first}))
+        frame = made.load()
         query = (
             frame.select(*columns.split(","))
             .writeStream.format("noop")
@@ -88,7 +92,7 @@ def stream(spark: SparkSession, kind: str, servers: str, rows: int, columns: str
             .trigger(availableNow=True).start()
         )  # fmt: skip
         query.awaitTermination()
-        assert sum(one["numInputRows"] for one in query.recentProgress) == rows
+        assert sum(one["numInputRows"] for one in query.recentProgress) == rows - left_out
 
     return run
 
@@ -120,19 +124,30 @@ def typed(spark: SparkSession, form: str, kind: str, servers: str, rows: int) ->
     return run
 
 
-def write(spark: SparkSession, kind: str, servers: str, rows: int) -> Case:
-    """Keys and values of a range into a topic."""
+def make_rows(spark: SparkSession, rows: int) -> DataFrame:
+    """Keys and values of a range."""
     from pyspark.sql import functions as f
 
+    return spark.range(rows, numPartitions=PARTITIONS).select(
+        f.lpad(f.col("id").cast("string"), KEY, "0").alias("key"),
+        f.lpad(f.col("id").cast("string"), VALUE, "0").alias("value"),
+    )
+
+
+def write(spark: SparkSession, kind: str, servers: str, rows: int) -> Case:
+    """The rows into a topic."""
+
     def run() -> None:
-        frame = spark.range(rows, numPartitions=PARTITIONS).select(
-            f.lpad(f.col("id").cast("string"), KEY, "0").alias("key"),
-            f.lpad(f.col("id").cast("string"), VALUE, "0").alias("value"),
-        )
-        made = frame.write.format(kind).option("kafka.bootstrap.servers", servers)
-        made.option("topic", WRITTEN_TOPIC).mode("append").save()
+        made = make_rows(spark, rows).write.format(kind)
+        made = made.option("kafka.bootstrap.servers", servers).option("topic", WRITTEN_TOPIC)
+        made.mode("append").save()
 
     return run
+
+
+def write_nowhere(spark: SparkSession, rows: int) -> Case:
+    """The rows into nothing: what making them costs, which is no writing."""
+    return lambda: make_rows(spark, rows).write.format("noop").mode("overwrite").save()
 
 
 class SyntheticPartition(InputPartition):  # type: ignore[misc]

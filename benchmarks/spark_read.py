@@ -8,13 +8,15 @@ decoder read all of them alone, in this process. Then Spark does, with two tasks
 query by our source, by spark-sql-kafka 4.2.0 (where `tools/get-jars.sh spark-kafka-4.2.0` has put
 it) from the same server, by a source of ready Arrow batches without a broker, and from the segments
 of the data directory; the same as a stream into nothing; sums over fields of JSON and of Avro
-(theirs with from_json and from_avro); a range written to a topic.
+(theirs with from_json and from_avro); a range written to a topic, and into nothing.
 
 `CPU ns/row` is the time of the Java process and its Python workers, also of those that ended
 meanwhile (in the first cases of this process); `server ns/row` is what the broker spent. The ratios
-at the end are of both together. Cases that are compared take turns, after rounds to warm up. Wall
-time is shown as min, median and max of the rounds; when those lie far apart the machine was busy,
-and only the CPU times mean anything.
+at the end are of both together. A query of a stream costs much before its first row: streams are
+compared as a whole, and by what a row more costs, of a query over all rows and one over a quarter.
+Writing is compared as a whole, and without what it costs to make the rows. Cases that are compared
+take turns, after rounds to warm up. Wall time is shown as min, median and max of the rounds; when
+those lie far apart the machine was busy, and only the CPU times mean anything.
 """
 
 from __future__ import annotations
@@ -74,7 +76,7 @@ CHUNK = 50_000
 SETTINGS = {"journal.file-age": "1s"}
 """Rows are in segments soon after they were written, so that these can be measured, too."""
 SEALED_LIMIT_S = 300
-WARM_UPS = 2
+WARM_UPS = 3
 """Java compiles what it has run often: the first rounds of a case cost more than the later ones."""
 GATES = (
     ("batch, value column", "batch, value column, spark-sql-kafka", 0.35),
@@ -90,6 +92,8 @@ GATES = (
     ("write", "write, spark-sql-kafka", 0.5),
 )
 """A case, the one that it is compared with, and the greatest ratio of their CPU time a row."""
+QUARTER = ", a quarter"
+NOWHERE = "write, into nothing"
 
 Case = Callable[[], None]
 Cost = dict[str, float]
@@ -234,8 +238,11 @@ def spark_cases(spark: SparkSession, server: Server, rows: int) -> Iterator[dict
         yield made
     for name, columns in widths:
         yield {
-            f"stream, {name}{suffix}": cases.stream(spark, kind, server.kafka, rows, columns)
+            f"stream, {name}{suffix}{part}": cases.stream(
+                spark, kind, server.kafka, rows, columns, left_out=left_out
+            )
             for kind, suffix in kinds.items()
+            for part, left_out in (("", 0), (QUARTER, rows // 4 * 3))
         }
     for form in ("JSON", "Avro"):
         yield {
@@ -244,8 +251,11 @@ def spark_cases(spark: SparkSession, server: Server, rows: int) -> Iterator[dict
             if form == "JSON" or kind == OURS or any(CONNECTOR.glob("spark-avro*"))
         }
     yield {
-        f"write{suffix}": cases.write(spark, kind, server.kafka, rows)
-        for kind, suffix in kinds.items()
+        NOWHERE: cases.write_nowhere(spark, rows),
+        **{
+            f"write{suffix}": cases.write(spark, kind, server.kafka, rows)
+            for kind, suffix in kinds.items()
+        },
     }
 
 
@@ -294,12 +304,28 @@ def compare(found: dict[str, Cost]) -> dict[str, float]:
         row = found[name]
         return row["cpu_ns_per_row_median"] + row["server_cpu_ns_per_row_median"]
 
+    def added(name: str) -> float:
+        """What a row more costs; a case has its time divided by all rows, also for a quarter."""
+        return (cost(name) - cost(name + QUARTER)) / 0.75
+
+    def net(name: str) -> float:
+        return cost(name) - cost(NOWHERE)
+
     ratios = {}
+
+    def judge(text: str, ratio: float, gate: float) -> None:
+        ratios[text] = round(ratio, 3)
+        verdict = "passed" if ratio <= gate else "MISSED"
+        print(f"{text:70} {ratio:5.2f}  gate {gate:4.2f}  {verdict}")
+
     for name, other, gate in GATES:
         if name in found and other in found:
-            ratio = ratios[f"{name} : {other}"] = round(cost(name) / cost(other), 3)
-            verdict = "passed" if ratio <= gate else "MISSED"
-            print(f"{name + ' : ' + other:70} {ratio:5.2f}  gate {gate:4.2f}  {verdict}")
+            text = f"{name} : {other}"
+            judge(text, cost(name) / cost(other), gate)
+            if {name + QUARTER, other + QUARTER} <= found.keys():
+                judge(f"{text}, a row more", added(name) / added(other), gate)
+            if name == "write" and NOWHERE in found:
+                judge(f"{text}, without making rows", net(name) / net(other), gate)
     return ratios
 
 

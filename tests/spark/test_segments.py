@@ -190,6 +190,24 @@ def test_the_broker_has_what_is_in_no_segment(tmp_path):
         close_links(running.kafka)
 
 
+def test_segments_of_several_nodes_are_found_by_the_one_manifest(tmp_path):
+    """With and without the nodes, which own the partitions and write segments of them in turns."""
+    listen = dict.fromkeys(("kafka", "pulsar", "http"), "127.0.0.1:0")
+    with start_server(tmp_path / "data", settings=OFTEN, listen=listen, nodes=3) as several:
+        topic = make_topic(several, 6)
+        produce(several, topic, numbered(600), **{"batch.num.messages": 20})
+        wait_sealed(several, topic, 600)
+        produce(several, topic, numbered(60, first=600))
+
+        at = {"kafka__bootstrap__servers": several.kafka}
+        both = read(subscribe=topic, path=str(several.data), **at)
+        assert sorted(row["value"] for row in both) == sorted(b"v%d" % one for one in range(660))
+        wait_sealed(several, topic, 660)
+        assert len(read_both(several, topic)) == 660
+        close_links(several.kafka)
+        several.stop()
+
+
 def test_a_topic_that_was_created_again_is_not_read_from_old_segments(server):
     """The manifest is older than the broker's answer: the id of the topic tells them apart."""
     topic = make_topic(server, 1)

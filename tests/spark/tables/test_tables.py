@@ -7,13 +7,11 @@ import random
 import re
 import subprocess
 import time
-from collections import Counter
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from tools.servers.probe import free_port
 
@@ -21,12 +19,11 @@ from tests.cli.kafka_cli import Shell
 from tests.server import Server, clean_environment, command_line, start_server
 from tests.sharing import report, seed_of_the_run
 from tests.spark.rooms import close_links, make_topic, numbered, produce, remove_topic
+from tests.spark.tables.place import Place
 from tests.tools import require
 from tests.waiting import wait_until
 from trilogue.spark.errors import DataLost
 from trilogue.spark.read_options import ReadOptions
-from trilogue.spark.tables.delta_table import DeltaTopicTable
-from trilogue.spark.tables.iceberg_table import IcebergTopicTable
 from trilogue.spark.tables.parquet_table import ParquetTopicTable
 from trilogue.spark.tables.table_writer import CommitLimits, TableWriter
 from trilogue.spark.tables.topic_table import OffsetRange, TableChanged, TableError, TopicTable
@@ -35,67 +32,6 @@ LONG = [pytest.mark.long, pytest.mark.timeout(3_000)]
 FORMATS = ("delta", "iceberg", "parquet")
 WITH_COMMITS = FORMATS[:2]
 KILLS = [("delta", 2), ("iceberg", 2), *(pytest.param(each, 20, marks=LONG) for each in FORMATS)]
-
-
-class Place:
-    """A table of one format in a folder: opened by us, read by the format's own library."""
-
-    def __init__(self, kind: str, folder: Path) -> None:
-        self.kind = kind
-        self.folder = folder
-        (folder / "warehouse").mkdir()
-        self.catalog = {
-            "type": "sql",
-            "uri": f"sqlite:///{folder}/catalog.db",
-            "warehouse": f"file://{folder}/warehouse",
-        }
-
-    def open(self, *partition_by: str) -> TopicTable:
-        if self.kind == "delta":
-            return DeltaTopicTable(str(self.folder / "delta"), None, partition_by)
-        if self.kind == "iceberg":
-            return IcebergTopicTable("space.t", "c", self.catalog, partition_by)
-        return ParquetTopicTable(self.folder / "parquet")
-
-    @property
-    def arguments(self) -> list[str]:
-        """The table on the command line."""
-        if self.kind == "iceberg":
-            pairs = [f"--property={name}={value}" for name, value in self.catalog.items()]
-            return ["--iceberg", "space.t", "--catalog", "c", *pairs]
-        return [f"--{self.kind}", str(self.folder / self.kind)]
-
-    def read(self) -> pa.Table:
-        if self.kind == "delta":
-            from deltalake import DeltaTable
-
-            return DeltaTable(self.folder / "delta").to_pyarrow_table()
-        if self.kind == "iceberg":
-            return self.load().scan().to_arrow()
-        return pq.read_table(self.folder / "parquet", schema=None)
-
-    def load(self):
-        from pyiceberg.catalog import load_catalog
-
-        return load_catalog("c", **self.catalog).load_table("space.t")
-
-    def find_parts(self) -> Counter[str]:
-        """How many data files each partition of the table has."""
-        return Counter(path.parent.name for path in self.folder.rglob("*.parquet"))
-
-    def count_rows(self) -> int:
-        """How many rows have been committed: 0 as long as there is no table."""
-        from deltalake.exceptions import TableNotFoundError
-        from pyiceberg.exceptions import NoSuchTableError
-
-        try:
-            return self.read().num_rows
-        except (TableNotFoundError, NoSuchTableError, FileNotFoundError):
-            return 0
-
-    def count_files(self) -> int:
-        """How many data files there are: each commit adds one."""
-        return sum(1 for _ in self.folder.rglob("*.parquet"))
 
 
 @pytest.fixture(autouse=True)

@@ -6,6 +6,8 @@ each application in its checkpoints, and refuses two commits of one application 
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -15,6 +17,7 @@ from trilogue.spark.tables.topic_table import (
     PartitionName,
     TableChanged,
     TableError,
+    TableFile,
     TablePart,
     check_partition_columns,
     join_rows,
@@ -24,6 +27,11 @@ from trilogue.spark.tables.topic_table import (
 if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
+
+BATCHES = "trilogue:batches:"
+"""Before the name of an application whose version is the number of its last batch."""
+FILES = "batches"
+"""The folder of files that Spark wrote."""
 
 
 class DeltaTopicTable:
@@ -66,6 +74,71 @@ class DeltaTopicTable:
                 storage_options=self._storage,
                 commit_properties=CommitProperties(app_transactions=moved),
             )
+
+    def read_batch(self, application: str) -> int | None:
+        """Load the newest version of the table, and return the last batch of an application."""
+        table = self._load()
+        return None if table is None else table.transaction_version(f"{BATCHES}{application}")
+
+    def make_place(self, schema: pa.Schema, name: str) -> str:
+        """Return a folder for new files; the table is created if there is none."""
+        from deltalake import DeltaTable
+
+        if self._partition_by or (self._table and self._table.metadata().partition_columns):
+            raise TableError(f"{self._location}: files of Spark are not divided by columns")
+        if self._table is None:
+            with _explained_errors(self._location):
+                self._table = DeltaTable.create(
+                    self._location, schema, mode="ignore", storage_options=self._storage
+                )
+        return f"{self._location.rstrip('/')}/{FILES}/{name}"
+
+    def add_files(
+        self, schema: pa.Schema, files: Sequence[TableFile], application: str, batch_id: int
+    ) -> None:
+        """Commit files as one version of the table, with the batch as application transaction."""
+        from deltalake import CommitProperties, Transaction
+        from deltalake.transaction import AddAction
+
+        assert self._table is not None
+        now_ms = time.time_ns() // 1_000_000
+        actions = [
+            AddAction(
+                path=file.path.removeprefix(f"{self._location.rstrip('/')}/"),
+                size=file.size,
+                partition_values={},
+                modification_time=now_ms,
+                data_change=True,
+                stats=json.dumps({"numRecords": file.rows}),
+            )
+            for file in files
+        ]
+        batch = Transaction(f"{BATCHES}{application}", batch_id)
+        with _explained_errors(self._location):
+            self._add_columns(self._table, schema)
+            self._table.create_write_transaction(
+                actions,
+                "append",
+                self._table.schema(),
+                commit_properties=CommitProperties(app_transactions=[batch]),
+            )
+
+    def _add_columns(self, table: DeltaTable, schema: pa.Schema) -> None:
+        """Add columns that the table lacks; TableError where one has another type."""
+        from deltalake import Schema
+
+        known = {field.name: field.type for field in table.schema().fields}
+        missing = []
+        for field in Schema.from_arrow(schema).fields:
+            if field.name not in known:
+                missing.append(field)
+            elif field.type != known[field.name]:
+                raise TableError(
+                    f"{self._location}: column {field.name} is {known[field.name]}, "
+                    f"not {field.type}"
+                )
+        if missing:
+            table.alter.add_columns(missing)
 
     def read_rows(
         self, wanted: OffsetRange | None = None, columns: Sequence[str] | None = None

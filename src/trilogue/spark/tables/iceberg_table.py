@@ -17,6 +17,7 @@ from trilogue.spark.tables.topic_table import (
     PartitionName,
     TableChanged,
     TableError,
+    TableFile,
     TablePart,
     check_partition_columns,
     group_small_files,
@@ -26,9 +27,11 @@ from trilogue.spark.tables.topic_table import (
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.catalog import Catalog
-    from pyiceberg.table import FileScanTask, Table
+    from pyiceberg.table import FileScanTask, Table, Transaction
 
 POSITIONS = "trilogue.positions"
+BATCHES = "trilogue.batches"
+"""The last batch of each application whose files Spark wrote."""
 RETRIES = "commit.retry.num-retries"
 COMPACTED = "trilogue.compacted-files"
 """In the summary of a snapshot that only rewrote files: how many it replaced."""
@@ -59,7 +62,7 @@ class IcebergTopicTable:
         """Load the table from its catalog, and return the positions that it has."""
         with _explained_errors(self._identifier):
             self._table = self._load()
-            known = {} if self._table is None else _positions(self._table)
+            known = {} if self._table is None else _numbers(self._table, POSITIONS)
         return {one: known[str(one)] for one in partitions if str(one) in known}
 
     def append(self, schema: pa.Schema, parts: Sequence[TablePart]) -> None:
@@ -67,16 +70,40 @@ class IcebergTopicTable:
         moved = {str(part.partition): part.end for part in parts}
         with _explained_errors(self._identifier):
             table = self._table = self._table or self._create(schema)
-            # A retry of PyIceberg would append to another writer's commit without a look at it.
-            # The change is to the copy in memory only.
-            table.metadata.properties[RETRIES] = "0"
-            known = {field.name for field in table.schema().fields}
-            with table.transaction() as commit:
-                if not known.issuperset(schema.names):
-                    with commit.update_schema() as update:
-                        update.union_by_name(schema)
+            with _begin(table, schema) as commit:
                 commit.append(join_rows(schema, parts), {POSITIONS: json.dumps(moved)})
-                commit.set_properties({POSITIONS: json.dumps(_positions(table) | moved)})
+                known = _numbers(table, POSITIONS)
+                commit.set_properties({POSITIONS: json.dumps(known | moved)})
+
+    def read_batch(self, application: str) -> int | None:
+        """Load the table from its catalog, and return the last batch of an application."""
+        with _explained_errors(self._identifier):
+            self._table = self._load()
+            return None if self._table is None else _numbers(self._table, BATCHES).get(application)
+
+    def make_place(self, schema: pa.Schema, name: str) -> str:
+        """Return a folder for new files; the table is created if there is none."""
+        with _explained_errors(self._identifier):
+            table = self._table = self._table or self._create(schema)
+        if not table.spec().is_unpartitioned():
+            raise TableError(f"{self._identifier}: files of Spark are not divided by columns")
+        return f"{table.location()}/data/{name}"
+
+    def add_files(
+        self, schema: pa.Schema, files: Sequence[TableFile], application: str, batch_id: int
+    ) -> None:
+        """Commit files, new columns and the number of the batch as one snapshot."""
+        moved = {application: batch_id}
+        with _explained_errors(self._identifier):
+            table = self._table
+            assert table is not None
+            with _begin(table, schema) as commit:
+                commit.add_files(
+                    [file.path for file in files],
+                    {BATCHES: json.dumps(moved)},
+                    check_duplicate_files=False,  # their folder is new
+                )
+                commit.set_properties({BATCHES: json.dumps(_numbers(table, BATCHES) | moved)})
 
     def read_rows(
         self, wanted: OffsetRange | None = None, columns: Sequence[str] | None = None
@@ -187,13 +214,24 @@ class IcebergTopicTable:
         return self._catalog.load_table(self._identifier)
 
 
-def _positions(table: Table) -> dict[str, int]:
-    try:
-        return {
-            str(name): int(end) for name, end in json.loads(table.properties[POSITIONS]).items()
-        }
-    except KeyError:
-        return {}
+@contextmanager
+def _begin(table: Table, schema: pa.Schema) -> Iterator[Transaction]:
+    """One commit to the table as it was loaded, with the columns that it lacks."""
+    # A retry of PyIceberg would append to another writer's commit without a look at it.
+    # The change is to the copy in memory only.
+    table.metadata.properties[RETRIES] = "0"
+    known = {field.name for field in table.schema().fields}
+    with table.transaction() as commit:
+        if not known.issuperset(schema.names):
+            with commit.update_schema() as update:
+                update.union_by_name(schema)
+        yield commit
+
+
+def _numbers(table: Table, name: str) -> dict[str, int]:
+    """Return the numbers by name that a property of the table has."""
+    found = json.loads(table.properties.get(name, "{}"))
+    return {str(one): int(number) for one, number in found.items()}
 
 
 def _find_files(table: Table) -> set[str]:

@@ -85,6 +85,32 @@ class TopicTable(Protocol):
         """Release what the table holds, such as a lock."""
 
 
+class TableFile(NamedTuple):
+    """A Parquet file that Spark has written."""
+
+    path: str
+    size: int
+    rows: int
+
+
+class FileTable(Protocol):
+    """A table that takes files with the rows of micro-batches. For one thread."""
+
+    def read_batch(self, application: str) -> int | None:
+        """Load the table; return the last batch that it has of an application, None if none."""
+
+    def make_place(self, schema: pa.Schema, name: str) -> str:
+        """Return a folder for new files below the table, which is created if there is none."""
+
+    def add_files(
+        self, schema: pa.Schema, files: Sequence[TableFile], application: str, batch_id: int
+    ) -> None:
+        """Add files and the number of their batch in one commit to the table that was loaded.
+
+        Columns that the table lacks are added. Raises `TableChanged`, `TableError`.
+        """
+
+
 def check_partition_columns(columns: Iterable[str], schema: pa.Schema) -> None:
     """Raise `TableError` where rows of a new table have not these columns."""
     unknown = sorted(set(columns) - set(schema.names))
