@@ -23,6 +23,7 @@ from trilogue.wire.kafka.codec.header import (
     encode_request_header,
 )
 from trilogue.wire.kafka.codec.schema import table
+from trilogue.wire.kafka.groups.classic import FindCoordinatorRequest
 
 
 class Asker:
@@ -79,3 +80,12 @@ class Asker:
     def request(self, request: object, version: int) -> Any:
         self.send(request, version)
         return self.answer()
+
+
+def coordinator_of(address: str, group: str) -> str:
+    """The address of the node that coordinates a group."""
+    with Asker(address) as asker:
+        answer = asker.request(FindCoordinatorRequest(coordinator_keys=[group]), 4)
+    (found,) = answer.coordinators
+    assert not found.error_code, found
+    return f"{found.host}:{found.port}"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, PartitionMetadata
 
 from tests.conformance.clients.base import DEADLINE, Deadline
 from tests.conformance.clients.confluent import Confluent
@@ -46,3 +47,9 @@ def produce(address: str, topic: str, values: Mapping[int, list[bytes]], **more:
         for number, value in enumerate(those, start=1):
             producer.produce(topic, value, partition=partition, timestamp=number * 1000)
     assert producer.flush(DEADLINE) == 0, "not acked in time"
+
+
+def partitions_of(address: str, topic: str) -> dict[int, PartitionMetadata]:
+    """The partitions of a topic, with their leaders and replicas, by librdkafka."""
+    admin = AdminClient({"bootstrap.servers": address})
+    return admin.list_topics(topic, timeout=DEADLINE).topics[topic].partitions

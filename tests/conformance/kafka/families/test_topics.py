@@ -63,7 +63,7 @@ def test_settings_of_a_topic_are_set_seen_and_taken_away(
 
 @pytest.mark.parametrize("admin", able("configs", "alter"))
 def test_settings_of_a_node_are_set_seen_and_taken_away(address: str, admin: Administrator):
-    (node,) = CONFLUENT.cluster(address)["nodes"]
+    node = CONFLUENT.cluster(address)["nodes"][0]
     where = {"resource": "broker", "name": str(node[0])}
 
     def shown() -> object:

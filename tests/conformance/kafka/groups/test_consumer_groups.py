@@ -19,7 +19,7 @@ from tools.servers.kafka import RealKafka
 from tests import brokers
 from tests.brokers import Broker
 from tests.cli.kafka_cli import Shell
-from tests.conformance.asking import Asker
+from tests.conformance.asking import Asker, coordinator_of
 from tests.conformance.clients import DEADLINE
 from tests.conformance.clients.administrators import CONFLUENT
 from tests.conformance.clients.base import Deadline, Read
@@ -91,7 +91,7 @@ class RawMember:
 
     def __init__(self, address: str, group: str, topic: str) -> None:
         self.reads: list[Read] = []
-        self.asker = Asker(address)
+        self.asker = Asker(coordinator_of(address, group))
         self.group = group
         self.epoch = 0
         self.has: set[int] = set()

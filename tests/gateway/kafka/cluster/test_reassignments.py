@@ -7,6 +7,7 @@ import pytest
 from tests.gateway.kafka.rig import Rig, versions
 from tests.gateway.loop import on_loop
 from trilogue.broker.access.authorizer import Operation, ResourceKind
+from trilogue.meta.operations import AssignSlots
 from trilogue.wire.kafka.cluster.reassignments import (
     AlterPartitionReassignmentsRequest,
     ListPartitionReassignmentsRequest,
@@ -14,6 +15,7 @@ from trilogue.wire.kafka.cluster.reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from trilogue.wire.kafka.metadata.metadata import MetadataRequest, MetadataRequestTopic
 
 
 def move(*topics: tuple[str, dict[int, list[int] | None]], **how: bool):
@@ -60,6 +62,29 @@ async def test_only_the_current_assignment_is_accepted(version):
         rows = {row.partition_index: row.error_message for row in response.responses[0].partitions}
         assert rows[0] is None
         assert all(rows[index] for index in (2, 3, 4, 5, 6, 9))
+
+
+@on_loop
+async def test_the_replicas_that_metadata_lists_are_the_current_assignment():
+    """With `ack=shared` every node has all that is acknowledged; the leader is listed first."""
+    rig = Rig()
+    rig.meta.write_now([AssignSlots((1, 2, 3))])
+    rig.meta.state.node_id = 1
+    async with rig:
+        rig.broker.cluster.ownership.is_kept_elsewhere = True
+        topic = rig.topic("t", 3)
+        peer = rig.peer()
+        metadata = MetadataRequest(topics=[MetadataRequestTopic(name="t")])
+        (listed,) = (await peer.request(metadata, 9)).topics
+        present = {each.partition_index: each.replica_nodes for each in listed.partitions}
+        assert {len(each) for each in present.values()} == {3}
+        assert {each[0] for each in present.values()} == {1, 2, 3}
+
+        response = await peer.request(move(("t", present)), 1)
+        assert codes(response) == [("t", [(each, 0) for each in range(len(topic.partitions))])]
+        others = {each: nodes[::-1] for each, nodes in present.items()}
+        response = await peer.request(move(("t", others)), 1)
+        assert codes(response) == [("t", [(each, 39) for each in range(len(topic.partitions))])]
 
 
 @on_loop

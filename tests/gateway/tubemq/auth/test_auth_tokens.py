@@ -226,6 +226,46 @@ def test_but_no_other_one_does(how):
         )
 
 
+def test_a_visit_token_of_another_nodes_master_shows_who_the_consumer_is():
+    """Nodes have one key, and the users; the node of the broker did not see the client sign."""
+    master = AuthenticationRig()
+    master.request(master.signed(), role=C)
+    visit = master.rules.authorized_info(ALICE, "c1").visitAuthorizedToken
+    broker = AuthenticationRig()
+    broker.users = master.users
+    broker.rules = broker.again()
+
+    assert broker.request(at_broker(visit=visit), role=C) == ALICE
+    assert broker.request(None, role=C) == ALICE
+    refused = [
+        ("c2", C, visit),
+        ("c1", P, visit),
+        ("c1", C, visit + 1),
+    ]
+    for client, role, token in refused:
+        with pytest.raises(AuthenticationFailed):
+            broker.request(at_broker(visit=token), client, role=role, peer=AdmittedClients())
+
+
+@pytest.mark.parametrize("how", ["late", "another password", "gone"])
+def test_such_a_token_ends_with_its_time_and_with_each_change_of_the_user(how):
+    master = AuthenticationRig()
+    master.request(master.signed(), role=C)
+    visit = master.rules.authorized_info(ALICE, "c1").visitAuthorizedToken
+    broker = AuthenticationRig()
+    broker.users = master.users
+    broker.rules = broker.again()
+    if how == "late":
+        broker.now_ms += TOKEN_MS
+    if how == "another password":
+        master.change_password("alice", b"a new one")
+    if how == "gone":
+        master.delete_user("alice")
+
+    with pytest.raises(AuthenticationFailed):
+        broker.request(at_broker(visit=visit), role=C)
+
+
 def test_heartbeats_keep_clients_admitted_by_a_visit_token():
     gateway, broker = AuthenticationRig(), AdmittedClients()
     master = gateway.signed()
@@ -273,11 +313,13 @@ def test_a_good_token_does_not_stand_in_for_the_visit_token_where_both_are_reque
 
 
 def test_visit_tokens_are_the_same_after_a_restart_and_another_for_each_client():
-    def visit(key, client="c1", user=""):
+    def visit(key, client="c1", user=None):
         return AuthTokens(key, lambda: NOW_MS, checks_visit=True).visit_token(client, user)
 
     assert visit(b"a") == visit(b"a")
-    assert len({visit(b"a"), visit(b"b"), visit(b"a", "c2"), visit(b"a", "c1", "alice")}) == 4
+    assert (
+        len({visit(b"a"), visit(b"b"), visit(b"a", "c2"), visit(b"a", "c1", User("alice", 1))}) == 4
+    )
 
 
 @pytest.mark.parametrize("client", ["\0c1", "c1\0c1", "\0"])

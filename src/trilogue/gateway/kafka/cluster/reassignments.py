@@ -1,9 +1,10 @@
 """AlterPartitionReassignments v0-v1, ListPartitionReassignments v0: move replicas (KIP-455).
 
-v1 `allow_replication_factor_change` (KIP-860), which has no effect: the factor is always 1.
+v1 `allow_replication_factor_change` (KIP-860), which has no effect: the factor is fixed.
 
-The only replica of a partition is on the only node. A request for that assignment succeeds (0); any
-other is impossible (39). There is never a reassignment to cancel (85) or to list.
+A request for the assignment that Metadata lists, in its order, succeeds (0): with one node that is
+the node. Any other is impossible (39): slots of partitions are moved by `trilogue nodes`. There is
+never a reassignment to cancel (85) or to list.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trilogue.broker.access.authorizer import CLUSTER
+from trilogue.broker.topics.ownership import Ownership
 from trilogue.broker.topics.topic import Topic
 from trilogue.gateway.kafka.context import RequestContext
 from trilogue.gateway.kafka.errors import CLUSTER_DENIED
@@ -54,7 +56,7 @@ def _check_topic(
     answer = ReassignableTopicResponse(name=requested.name)
     for each in requested.partitions:
         code, message = _check_partition(
-            context.broker.cluster.node_id, topic, requested.name, each
+            context.broker.cluster.ownership, topic, requested.name, each
         )
         answer.partitions.append(
             ReassignablePartitionResponse(
@@ -65,7 +67,7 @@ def _check_topic(
 
 
 def _check_partition(
-    node_id: int, topic: Topic | None, spelled: str, requested: ReassignablePartition
+    ownership: Ownership, topic: Topic | None, spelled: str, requested: ReassignablePartition
 ) -> Outcome:
     index = requested.partition_index
     if topic is None:
@@ -74,20 +76,24 @@ def _check_partition(
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {spelled}-{index}"
     if requested.replicas is None:
         return ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, None
-    return _check_replicas(node_id, requested.replicas)
+    leader = ownership.partition_leader(topic.partitions[index].partition_id)
+    return _check_replicas(ownership.copies_by_owner()[leader], requested.replicas)
 
 
-def _check_replicas(node_id: int, replicas: Sequence[int]) -> Outcome:
-    """Check an assignment: only the list of this node is possible."""
+def _check_replicas(present: Sequence[int], replicas: Sequence[int]) -> Outcome:
+    """Check an assignment: only the present one is possible."""
     code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
     if not replicas:
         return code, "the assignment names no node"
     if len(set(replicas)) < len(replicas):
         return code, "the assignment names a node more than once"
-    strange = sorted(each for each in replicas if each != node_id)
-    if strange:
+    if list(replicas) == list(present):
+        return ErrorCode.NONE, None
+    strange = sorted(set(replicas) - set(present))
+    if strange and len(present) == 1:
         return code, f"the assignment names node {strange[0]}, which there is not"
-    return ErrorCode.NONE, None
+    listed = ", ".join(map(str, present))
+    return code, f"the partition stays with {listed}: `trilogue nodes` moves it"
 
 
 def handle_list_partition_reassignments(

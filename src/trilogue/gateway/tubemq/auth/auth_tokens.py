@@ -2,10 +2,12 @@
 
 Both are derived from a secret of the node and need no memory:
 
-    visit token     the first 63 bits of HMAC(key, number of the five minutes . client id . user).
-                    The present one is issued, the last three are accepted, so a client that gets
-                    the new one with its next heartbeat is never late. Each client has its own: a
-                    client that sends it to the broker got it from the master.
+    visit token     12 bits of the CRC of the user's name, then the first 51 bits of HMAC(key,
+                    number of the five minutes . client id . user . mark of the user). The present
+                    one is issued, the last three are accepted, so a client that gets the new one
+                    with its next heartbeat is never late. Each client has its own: a client that
+                    sends it to the broker got it from the master. A broker at another node, which
+                    did not see the client sign, finds the user by the CRC.
     authorized      user . expires . mark of the user . HMAC(key, all of that and the client id)
     token           It is of no use to another client, after its time, or once the user has another
                     password, was deleted or had its tokens revoked.
@@ -18,16 +20,18 @@ from __future__ import annotations
 import hmac
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
+from zlib import crc32
 
 from trilogue.broker.access.users import User, encode_user
 from trilogue.broker.errors import AuthenticationFailed
 
 VISIT_MS = 5 * 60_000  # real masters renew visit tokens every five minutes
 VISITS_ACCEPTED = 3
+VISITS_OF_USERS = 2  # of these, where they show who the client is: ten minutes at most
 VISITORS_MAX = 20_000  # clients whose tokens are cached: making them again costs 10 us
-INT63 = (1 << 63) - 1
+TAG_BITS, MAC_BITS = 12, 51  # of the 63 bits of a visit token
 TOKEN_SIZE_MAX = 1_024
 MARK_SIZE = 8
 BAD_VISIT = "Visit Authorized Token is invalid!"  # the text of a real broker
@@ -49,39 +53,52 @@ class AuthTokens:
         self._now_ms = now_ms
         self._checks_visit = checks_visit
         self._period = -1
-        self._visit_tokens: dict[tuple[str, str], tuple[int, ...]] = {}
+        self._visit_tokens: dict[tuple[str, str], tuple[User | None, tuple[int, ...]]] = {}
 
     # -- visit tokens
 
-    def visit_token(self, client_id: str, user: str = "") -> int:
-        """Return the present visit token of a client; `user` is empty without authentication."""
+    def visit_token(self, client_id: str, user: User | None = None) -> int:
+        """Return the present visit token of a client; `user` is None without authentication."""
         return self._recent_visit_tokens(client_id, user)[0]
 
-    def accepts_visit_token(self, token: int, client_id: str, user: str = "") -> bool:
+    def accepts_visit_token(self, token: int, client_id: str, user: User | None = None) -> bool:
         """Return whether it is one of the last visit tokens of this client."""
         return token in self._recent_visit_tokens(client_id, user)
 
-    def check_visit(self, token: int, client_id: str, user: str = "") -> None:
+    def check_visit(self, token: int, client_id: str, user: User | None = None) -> None:
         """Check a visit token, where they are checked; raises AuthenticationFailed."""
         if self._checks_visit and not self.accepts_visit_token(token, client_id, user):
             raise AuthenticationFailed(BAD_VISIT)
 
-    def _recent_visit_tokens(self, client_id: str, user: str) -> tuple[int, ...]:
+    def find_visitor(self, token: int, client_id: str, users: Iterable[User]) -> User | None:
+        """Return the user that a client was when it got a visit token; None if it is over."""
+        tag = token >> MAC_BITS
+        for user in users:
+            if _name_tag(user.name) == tag:
+                recent = self._recent_visit_tokens(client_id, user)[:VISITS_OF_USERS]
+                if token in recent:
+                    return user
+        return None
+
+    def _recent_visit_tokens(self, client_id: str, user: User | None) -> tuple[int, ...]:
         period = self._now_ms() // VISIT_MS
         if period != self._period or len(self._visit_tokens) >= VISITORS_MAX:
             self._period = period
             self._visit_tokens.clear()
-        found = self._visit_tokens.get((client_id, user))
-        if found is None:
-            found = self._visit_tokens[client_id, user] = tuple(
+        key = client_id, "" if user is None else user.name
+        known, found = self._visit_tokens.get(key, (user, ()))
+        if not found or known is not user:
+            found = tuple(
                 self._make_visit_token(period - back, client_id, user)
                 for back in range(VISITS_ACCEPTED)
             )
+            self._visit_tokens[key] = user, found
         return found
 
-    def _make_visit_token(self, period: int, client_id: str, user: str) -> int:
-        mac = self._mac("visit", str(period), client_id, user)
-        return int.from_bytes(mac[:8], "big") & INT63
+    def _make_visit_token(self, period: int, client_id: str, user: User | None) -> int:
+        name, mark = ("", "") if user is None else (user.name, self.user_mark(user).hex())
+        mac = self._mac("visit", str(period), client_id, name, mark)
+        return _name_tag(name) << MAC_BITS | int.from_bytes(mac[:8], "big") >> 64 - MAC_BITS
 
     # -- authorized tokens
 
@@ -109,6 +126,10 @@ class AuthTokens:
         # Each with its length: a client id may contain any character, also the separator.
         content = "".join(f"{len(each)}\0{each}" for each in texts)
         return hmac.digest(self._key, content.encode(errors="replace"), "sha256")
+
+
+def _name_tag(name: str) -> int:
+    return crc32(name.encode(errors="replace")) & (1 << TAG_BITS) - 1
 
 
 def _encode(content: bytes) -> str:

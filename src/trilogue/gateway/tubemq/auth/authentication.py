@@ -11,7 +11,8 @@ for a wrong password, an unknown user and a user without a password for signatur
 send a SCRAM verifier only), and so is the time that the check takes; the audit log has the reason.
 
 Java's consumers send no signature to a broker unless the response to a heartbeat asked for one. So
-a visit token suffices for a client that authenticated at the master, since no other client got it.
+a visit token suffices for a client that authenticated at the master, since no other client got it;
+at a broker of another node than the master's it shows who the client is.
 They send nothing with a get, so a connection remembers the client ids that were admitted on it.
 
 An address with many wrong signatures is refused without a check for a while (failed_logins.py);
@@ -163,11 +164,12 @@ class Authentication:
         if role in self.settings.authenticate:
             admitted = self._admit(role, peer, client_id, certificate)
         if isinstance(certificate, AuthorizedInfo):
-            user = "" if admitted is None else admitted.user.name
+            user = None if admitted is None else admitted.user
             try:
                 self.tokens.check_visit(certificate.visitAuthorizedToken, client_id, user)
             except AuthenticationFailed as problem:
-                raise self._refusal(peer, user, "visit token", str(problem)) from None
+                name = "" if user is None else user.name
+                raise self._refusal(peer, name, "visit token", str(problem)) from None
         return ANONYMOUS if admitted is None else admitted.principal
 
     def close_peer(self, peer: AdmittedClients) -> None:
@@ -213,9 +215,8 @@ class Authentication:
         client_id = _shorten(client_id)
         if principal == ANONYMOUS:
             return MasterAuthorizedInfo(visitAuthorizedToken=self.tokens.visit_token(client_id))
-        name = principal.name
-        info = MasterAuthorizedInfo(visitAuthorizedToken=self.tokens.visit_token(client_id, name))
-        user = self._users.find(name)
+        user = self._users.find(principal.name)
+        info = MasterAuthorizedInfo(visitAuthorizedToken=self.tokens.visit_token(client_id, user))
         if user is not None and client_id not in self._must_sign:
             ends_ms = self._now_ms() + TOKEN_MS
             token = self.tokens.issue_authorized_token(user, client_id, ends_ms)
@@ -287,11 +288,14 @@ class Authentication:
     ) -> Admission | None:
         """Return the admission of this client at the master, if the visit token is its own."""
         found = self._master_admissions.get((role, client_id))
+        if found is None and role is Role.CONSUMER:  # the master may be at another node
+            user = self.tokens.find_visitor(visit_token, client_id, self._users)
+            return None if user is None else _make_admission(user, self._now_ms() + TOKEN_MS, "")
         if found is None or self._now_ms() >= found.ends_ms or not self._is_current(found):
             return None
-        if not self.tokens.accepts_visit_token(visit_token, client_id, found.user.name):
-            return None
-        return found
+        return (
+            found if self.tokens.accepts_visit_token(visit_token, client_id, found.user) else None
+        )
 
     def _is_current(self, admission: Admission) -> bool:
         return self._users.find(admission.user.name) is admission.user
