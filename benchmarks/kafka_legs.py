@@ -47,6 +47,7 @@ FULL_EPOCH, OPENING_EPOCH = -1, 0
 MADE_IN_S = 30.0
 WARMING = 100_000
 BLOCK = 4096
+DISK_WRITE = 8 << 20
 
 
 # ---- ready-made requests
@@ -144,7 +145,10 @@ def produce_leg(
 
 
 def sustained_leg(stem: str, size: int, partitions: int, seconds_min: float) -> Leg:
-    """The same for so long that all that is put off has its turn; the topic goes afterwards."""
+    """The same for so long that all that is put off has its turn; the topic goes afterwards.
+
+    Beside it: how many synced bytes the disk takes by itself, in writes as large as full windows.
+    """
 
     def leg(stage: Stage, server: Contender) -> Figures:
         topic = stage.fresh_topic(stem, server, partitions)
@@ -152,7 +156,8 @@ def sustained_leg(stem: str, size: int, partitions: int, seconds_min: float) -> 
         figures = produce_leg(topic, size)(longer, server)
         check_stored(server, topic, partitions, figures["messages"])
         delete_topic(server.address, topic)
-        return figures
+        disk = limits.best(stage.scratch, DISK_WRITE, stage.seconds / 2)
+        return {**figures, "disk_mb_per_s": disk["mb_per_s"]}
 
     return leg
 
@@ -221,6 +226,33 @@ def consume_leg(
         return metered(stage, server, drive, "message")
 
     return leg
+
+
+def consume_twice_leg(topic: str, partitions: int, messages: int) -> Leg:
+    """Read it all twice: one reading of less than a second is a few dozen ticks of CPU."""
+    run_leg = consume_leg(topic, partitions, messages)
+
+    def leg(stage: Stage, server: Contender) -> Figures:
+        found = [run_leg(stage, server) for _ in range(2)]
+        return {**together(found), "messages": found[0]["messages"]}  # that many are stored
+
+    return leg
+
+
+def read_before(topic: str, partitions: int, messages: int) -> Callable[[Stage, Contender], None]:
+    """Read it once without measuring: the first reading of segments compiles, and fills caches."""
+
+    def read(stage: Stage, server: Contender) -> None:
+        stage.drivers.rdkafka(
+            "consume",
+            server.address,
+            topic,
+            settings=CONSUMER,
+            partitions=partitions,
+            messages=messages,
+        )
+
+    return read
 
 
 def consume_cold_leg(topic: str, partitions: int, messages: int) -> Leg:

@@ -25,6 +25,7 @@ SHOWN = {
     "p50_ms": ("p50 ms", 3),
     "p99_ms": ("p99 ms", 3),
     "disk_p50_ms": ("disk's own p50 ms", 3),
+    "disk_mb_per_s": ("disk's own synced MB/s", 0),
     "quiet_p99_ms": ("p99 ms, no compaction", 3),
     "cpu_us_per_request": ("CPU us/request", 2),
     "cpu_us_per_request_settled": ("  with settling", 2),

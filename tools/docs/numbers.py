@@ -38,6 +38,7 @@ WANTED = (
     "quiet_p99_ms",
     "cpu_us_per_request_settled",
     "cpu_us_per_message_settled",
+    "disk_mb_per_s",
     "refused",
     "interval_messages_per_s",
     "interval_p50_ms",
