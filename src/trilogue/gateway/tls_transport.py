@@ -170,10 +170,9 @@ class TlsConnection(asyncio.BufferedProtocol):
             self._fail(problem)
             return
         self._flush()
-        protocol = self._protocol = self._make_protocol()
+        protocol = self._make_protocol()
         del self._make_protocol
-        if isinstance(protocol, asyncio.BufferedProtocol):
-            self._buffered = protocol
+        self.set_protocol(protocol)
         protocol.connection_made(TlsTransport(self))
         if not self.handshake.done():
             self.handshake.set_result(None)
@@ -367,6 +366,12 @@ class TlsConnection(asyncio.BufferedProtocol):
         """The protocol above, until the connection is lost."""
         return self._protocol
 
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Give this protocol all that comes from now on."""
+        if not self._is_lost:
+            self._protocol = protocol
+            self._buffered = protocol if isinstance(protocol, asyncio.BufferedProtocol) else None
+
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """What is known of the TLS, or of the transport below."""
         if name == "peercert":
@@ -456,3 +461,7 @@ class TlsTransport(asyncio.Transport):
         found = self._connection.protocol
         assert found is not None
         return found
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Leave the connection to another protocol, as a request for a WebSocket does."""
+        self._connection.set_protocol(protocol)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import socket
 import ssl
 import subprocess
+from contextlib import closing
 from pathlib import Path
 
 import httpx
 import pytest
 
+from tests.gateway.http.websocket.sockets import Socket, refusal
 from tests.node_ports import is_listening
 from tests.security.certificates import Authority
 from tests.security.live_node import LiveNode
@@ -147,6 +150,23 @@ def serial(node) -> str:
         node.context().wrap_socket(raw, server_hostname="localhost") as opened,
     ):
         return opened.getpeercert()["serialNumber"]
+
+
+def test_websockets_over_tls_write_and_read(node):
+    text = base64.b64encode(b"bob:builder").decode()
+    how = {
+        "sslopt": {"ca_certs": str(node.authority.certificate), "server_hostname": "localhost"},
+        "header": [f"Authorization: Basic {text}"],
+    }
+    where = "persistent/public/default/orders"
+    with (
+        closing(Socket(node.doors["https"], f"reader/{where}?messageId=latest", **how)) as reader,
+        closing(Socket(node.doors["https"], f"producer/{where}", **how)) as producer,
+    ):
+        for payload in (b"hello", bytes(500_000)):
+            assert producer.produce(payload)["result"] == "ok"
+            assert reader.take() == payload
+    assert refusal(node.doors["https"], f"producer/{where}", **{**how, "header": []})[0] == 401
 
 
 def test_the_certificate_is_read_again_without_a_restart(node):

@@ -16,12 +16,16 @@ def encode(payload: bytes) -> str:
 
 
 class Socket:
-    """One WebSocket; JSON in and out. It is closed with the test that made it."""
+    """One WebSocket; JSON in and out. It is closed with the test that made it.
+
+    With `sslopt` it is one over TLS.
+    """
 
     def __init__(self, address: str, path: str, **how: Any) -> None:
         how.setdefault("suppress_origin", True)
+        scheme = "wss" if "sslopt" in how else "ws"
         self.made = websocket.create_connection(
-            f"ws://{address}/ws/v2/{path}", timeout=LIMIT_S, **how
+            f"{scheme}://{address}/ws/v2/{path}", timeout=LIMIT_S, **how
         )
 
     def send(self, **fields: Any) -> None:
