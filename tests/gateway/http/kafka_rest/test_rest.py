@@ -325,3 +325,29 @@ def test_the_kafka_rest_package_of_npm_works(server, topic):
         "brokers": [1],
     }
     assert "404" in found["missing"]["error"]
+
+
+@pytest.mark.parametrize(
+    ("level", "expected"), [("read_uncommitted", [1, 2, 3]), ("read_committed", [2, 3])]
+)
+def test_an_instance_reads_aborted_messages_unless_it_refuses(server, rest, topic, level, expected):
+    made = Producer({"bootstrap.servers": server.kafka, "transactional.id": topic})
+    made.init_transactions(60)
+    for value, ending in ((b"1", made.abort_transaction), (b"2", made.commit_transaction)):
+        made.begin_transaction()
+        made.produce(topic, value, partition=0)
+        assert made.flush(60) == 0
+        ending(60)
+    produce(rest, topic, 3)
+
+    address = make_instance(rest, topic, **{"isolation.level": level})
+
+    assert [each["value"] for each in read(rest, address, len(expected))] == expected
+
+
+def test_an_unknown_isolation_level_is_refused(rest):
+    body = {"isolation.level": "serializable"}
+    refused = rest.post("/consumers/any", headers={"content-type": V2}, json=body)
+
+    assert refused.status_code == 422
+    assert "read_committed" in refused.json()["message"]

@@ -23,7 +23,12 @@ from trilogue.client.kafka.admin.model import GroupOffset
 from trilogue.client.kafka.client import KafkaClient
 from trilogue.client.kafka.consumer.consumer import Consumer
 from trilogue.client.kafka.consumer.message import Message
-from trilogue.client.kafka.model import EARLIEST, LATEST
+from trilogue.client.kafka.model import (
+    EARLIEST,
+    LATEST,
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+)
 from trilogue.gateway.http.kafka_rest.clients import CLIENT_ID
 from trilogue.gateway.http.kafka_rest.formats import BINARY, FORMATS, decode_stored, media_type
 from trilogue.gateway.http.kafka_rest.rest_errors import (
@@ -60,6 +65,7 @@ EXCLUSIVE_TEXT: Final = "Subscription to topics, partitions and pattern are mutu
 MIN_BYTES_MAX: Final = 10_000_000
 TOPICS, PATTERN, PARTITIONS = "topics", "pattern", "partitions"  # ways to choose what is read
 RESETS: Final = {"earliest": EARLIEST, "latest": LATEST, "none": None}
+ISOLATIONS: Final = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
 InstanceKey = tuple[str, str, str]  # the principal, the group, the name
 
 
@@ -68,6 +74,7 @@ class InstanceBody(msgspec.Struct, rename={
     "auto_commit_enable": "auto.commit.enable",
     "fetch_min_bytes": "fetch.min.bytes",
     "request_timeout_ms": "consumer.request.timeout.ms",
+    "isolation_level": "isolation.level",
 }):  # fmt: skip
     """What an instance is made with."""
 
@@ -77,6 +84,7 @@ class InstanceBody(msgspec.Struct, rename={
     auto_commit_enable: str | bool = "true"
     fetch_min_bytes: str | int = 1
     request_timeout_ms: str | int = TIMEOUT_MS
+    isolation_level: str = "read_uncommitted"
 
 
 class TopicPartition(msgspec.Struct):
@@ -191,6 +199,8 @@ class Instances:
             raise RestError(INVALID_REQUEST, f"the format is one of {', '.join(FORMATS)}")
         if body.auto_offset_reset not in RESETS:
             raise RestError(INVALID_REQUEST, f"auto.offset.reset is one of {', '.join(RESETS)}")
+        if body.isolation_level not in ISOLATIONS:
+            raise RestError(INVALID_REQUEST, f"isolation.level is one of {', '.join(ISOLATIONS)}")
         min_bytes = _whole(body.fetch_min_bytes, "fetch.min.bytes")
         if min_bytes != -1 and not 1 <= min_bytes <= MIN_BYTES_MAX:
             reason = f"fetch.min.bytes is -1, or from 1 to {MIN_BYTES_MAX}"
@@ -238,6 +248,7 @@ class Instances:
                 min_bytes=max(1, min_bytes),
                 max_bytes=BUFFERED_BYTES,
                 max_buffered_bytes=BUFFERED_BYTES,
+                isolation=ISOLATIONS[body.isolation_level],
             )
             return Instance(client, consumer, body)
         except BaseException as problem:
