@@ -33,9 +33,13 @@ cdef class PartitionAppender:
     cdef AppendBuffer _buffer
     cdef Window _window
 
-    @cython.locals(buffer=AppendBuffer, tail=Tail, window=Window, size=Py_ssize_t,
-                   base_offset=int64_t, owner_epoch=int64_t, attributes=int, fields=tuple)
+    @cython.locals(base_offset=int64_t, attributes=int, fields=tuple)
     cpdef append(self, object entry, object header)
+
+    @cython.locals(buffer=AppendBuffer, tail=Tail, window=Window, size=Py_ssize_t,
+                   base_offset=int64_t, owner_epoch=int64_t)
+    cpdef int64_t append_plain(self, object entry, int attributes, int64_t last_offset_delta,
+                               int64_t max_timestamp) except -1
 
     cpdef mark(self)
 

@@ -101,29 +101,38 @@ class PartitionAppender:
         the journal's interval. Raises `DiskFull`, `TailFull` or `StorageFailed`; nothing is
         appended then.
         """
-        buffer = self._buffer
-        if buffer.refusal is not None:
-            buffer.check()
         if not isinstance(header, tuple):
             raise TypeError("a header is a tuple")
         fields = cython.cast(tuple, header)  # the compiler accepts no named tuple as a tuple
         attributes = fields[_ATTRIBUTES]
+        base_offset = self.append_plain(
+            entry, attributes, fields[_LAST_OFFSET_DELTA], fields[_MAX_TIMESTAMP]
+        )
+        if attributes & _TRANSACTIONAL:
+            self.note_transaction(read_transaction_step(entry, header, base_offset))
+        return base_offset
+
+    def append_plain(
+        self, entry: memoryview, attributes: int, last_offset_delta: int, max_timestamp: int
+    ) -> int:
+        """Append an entry that is not of a transaction by the fields of its header."""
+        buffer = self._buffer
+        if buffer.refusal is not None:
+            buffer.check()
         size = len(entry)
         if size > _MAX_ENTRY:
             raise FrameTooLarge(f"an entry of {size} bytes exceeds {MAX_ENTRY}")
         base_offset = self.end_offset
         owner_epoch = self.owner_epoch
         tail = self.tail
-        stored = tail.append(entry, size, base_offset, owner_epoch, fields[_MAX_TIMESTAMP])
+        stored = tail.append(entry, size, base_offset, owner_epoch, max_timestamp)
         window = buffer.add_entry(self.partition_id, owner_epoch, stored, self.acks_from_memory)
-        self.end_offset = base_offset + fields[_LAST_OFFSET_DELTA] + 1
+        self.end_offset = base_offset + last_offset_delta + 1
         self.end_position = tail.end
         if window is not self._window:
             self._window = window
             window.listeners.append(self)
         self.tail_formats |= 1 << (attributes >> _FORMAT_SHIFT & 3)
-        if attributes & _TRANSACTIONAL:
-            self.note_transaction(read_transaction_step(entry, header, base_offset))
         return base_offset
 
     def restore(

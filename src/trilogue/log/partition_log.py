@@ -105,6 +105,7 @@ class PartitionLog:
         "_runs",
         "_tail",
         "append",
+        "append_plain",
         "flushed_end",
         "partition_id",
         "start_offset",
@@ -139,6 +140,7 @@ class PartitionLog:
             open_transactions=open_transactions,
         )
         self.append = self._appender.append
+        self.append_plain = self._appender.append_plain
         self._epoch_start = end  # where the owner's epoch begins
         self._epochs: list[EpochStart] | None = None  # earlier epochs at the start of the tail
 

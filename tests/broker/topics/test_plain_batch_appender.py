@@ -11,9 +11,22 @@ from hypothesis import strategies as some
 from tests.pure import load_pure
 from trilogue.broker.errors import BrokerError
 from trilogue.broker.topics import plain_batch_appender
-from trilogue.entry.entry import TRANSACTIONAL, Record
+from trilogue.entry.checksum import crc32c
+from trilogue.entry.entry import TRANSACTIONAL, EntryError, Record
+from trilogue.entry.header import (
+    ATTRIBUTES_AT,
+    BASE_TIMESTAMP_AT,
+    CHECKED_FROM,
+    CHECKSUM_AT,
+    LAST_OFFSET_DELTA_AT,
+    LENGTH_AT,
+    MAGIC_AT,
+    MAX_TIMESTAMP_AT,
+    PRODUCER_ID_AT,
+    RECORD_COUNT_AT,
+)
 from trilogue.entry.kafka.record_batch import build_batch
-from trilogue.entry.walk import read_header
+from trilogue.entry.walk import check_produced, read_header
 from trilogue.log.errors import DiskFull
 
 PURE = load_pure("trilogue.broker.topics.plain_batch_appender")
@@ -26,11 +39,11 @@ def append(modules, batch: bytes, size_max: int = 1_000) -> tuple[int, list[obje
     """Return the result of `append`, and what was appended to the log."""
     appended: list[object] = []
 
-    def append_to_log(records, fields):
-        appended.append((bytes(records), tuple(fields)))
+    def append_to_log(records, *fields: int):
+        appended.append((bytes(records), *fields))
         return 5
 
-    appender = modules.PlainBatchAppender(SimpleNamespace(append=append_to_log))
+    appender = modules.PlainBatchAppender(SimpleNamespace(append_plain=append_to_log))
     appender.size_max = size_max
     return appender.append(memoryview(batch)), appended
 
@@ -49,6 +62,43 @@ def test_twins_judge_damaged_batches_the_same(seed: bytes, at: int, octet: int, 
     assert append(plain_batch_appender, bytes(batch)) == append(PURE, bytes(batch))
 
 
+FIELDS = some.sampled_from(
+    [
+        (BASE_TIMESTAMP_AT, 8),
+        (MAX_TIMESTAMP_AT, 8),
+        (LAST_OFFSET_DELTA_AT, 4),
+        (RECORD_COUNT_AT, 4),
+        (ATTRIBUTES_AT, 2),
+        (LENGTH_AT, 4),
+        (MAGIC_AT, 1),
+        (CHECKSUM_AT, 4),
+        (PRODUCER_ID_AT, 8),
+    ]
+)
+NUMBERS = some.integers(-3, 9) | some.sampled_from([1 << 31, (1 << 31) - 1, -(1 << 31), 1 << 62])
+
+
+@pytest.mark.parametrize("modules", [plain_batch_appender, PURE], ids=["installed", "pure"])
+@given(changes=some.lists(some.tuples(FIELDS, NUMBERS), max_size=2), signs=some.booleans())
+def test_plain_batches_are_those_that_every_check_accepts(modules, changes, signs: bool):
+    batch = bytearray(PLAIN)
+    for (at, size), number in changes:
+        batch[at : at + size] = (number % (1 << 8 * size)).to_bytes(size, "big")
+    if signs:
+        batch[CHECKSUM_AT : CHECKSUM_AT + 4] = crc32c(batch[CHECKED_FROM:]).to_bytes(4, "big")
+    expected: tuple[int, list[object]] = (-1, [])
+    try:
+        header = check_produced(bytes(batch))
+    except EntryError:
+        pass
+    else:
+        if header.producer_id < 0:
+            kept = header.attributes, header.last_offset_delta, header.max_timestamp
+            expected = (5, [(bytes(batch), *kept)])
+
+    assert append(modules, bytes(batch)) == expected
+
+
 @pytest.mark.parametrize("modules", [plain_batch_appender, PURE], ids=["installed", "pure"])
 def test_batch_that_is_not_plain_is_not_appended(modules):
     assert append(modules, PLAIN)[0] == 5
@@ -63,7 +113,7 @@ def test_a_log_that_takes_nothing_is_an_error_of_the_broker(modules):
     def full(*_: object) -> int:
         raise DiskFull("no room")
 
-    appender = modules.PlainBatchAppender(SimpleNamespace(append=full))
+    appender = modules.PlainBatchAppender(SimpleNamespace(append_plain=full))
     appender.size_max = 1_000
 
     with pytest.raises(BrokerError):

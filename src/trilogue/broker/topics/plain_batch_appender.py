@@ -16,14 +16,31 @@ from typing import Protocol
 import cython
 
 from trilogue.broker.errors import convert_log_error
-from trilogue.entry.entry import TRANSACTIONAL, EntryError, EntryHeader
+from trilogue.entry.checksum import crc32c
+from trilogue.entry.entry import TRANSACTIONAL, Codec, EntryHeader
 from trilogue.log.errors import LogError
 
 if not cython.compiled:  # plain_batch_appender.pxd imports the compiled version
-    from trilogue.entry.header import HEADER_SIZE, PRODUCER_ID_AT
-    from trilogue.entry.memory import bytes_of
-    from trilogue.entry.walk import checked_fields
+    from trilogue.entry.header import (
+        ATTRIBUTES_AT,
+        BASE_TIMESTAMP_AT,
+        CHECKED_FROM,
+        CHECKSUM_AT,
+        HEADER_SIZE,
+        LAST_OFFSET_DELTA_AT,
+        LENGTH_AT,
+        LENGTH_PREFIX,
+        MAGIC,
+        MAGIC_AT,
+        MAX_TIMESTAMP_AT,
+        PRODUCER_ID_AT,
+        RECORD_COUNT_AT,
+        SMALLEST_RECORD,
+    )
+    from trilogue.entry.memory import bytes_of, load32, load64, quick_crc32c
 
+_LAST_CODEC = int(Codec.ZSTD)
+_COUNT_MAX = (1 << 31) - 1
 _TRANSACTIONAL = TRANSACTIONAL
 _ATTRIBUTES = EntryHeader._fields.index("attributes")
 
@@ -33,6 +50,11 @@ class EntryLog(Protocol):
 
     def append(self, entry: memoryview, header: EntryHeader, /) -> int:
         """Append a copy of an entry and return its base offset; raises `LogError`."""
+
+    def append_plain(
+        self, entry: memoryview, attributes: int, last_offset_delta: int, max_timestamp: int, /
+    ) -> int:
+        """Do the same by the fields of its header that this needs."""
 
 
 class PlainBatchAppender:
@@ -59,16 +81,21 @@ class PlainBatchAppender:
         size = len(records)
         if size > self.size_max or size < HEADER_SIZE:
             return -1
-        if bytes_of(records)[PRODUCER_ID_AT] < 0x80:
+        data = bytes_of(records)
+        if load64(data, PRODUCER_ID_AT) != -1 or not _is_valid(data, size):
+            return -1
+        computed = quick_crc32c(records, CHECKED_FROM)
+        if computed < 0:
+            computed = crc32c(records[CHECKED_FROM:])
+        if computed != load32(data, CHECKSUM_AT):
             return -1
         try:
-            fields = checked_fields(records)
-        except EntryError:
-            return -1
-        if fields[_ATTRIBUTES] & _TRANSACTIONAL:
-            return -1
-        try:
-            return self._log.append(records, fields)  # type: ignore[arg-type] # the same fields
+            return self._log.append_plain(
+                records,
+                load32(data, ATTRIBUTES_AT) >> 16,
+                load32(data, LAST_OFFSET_DELTA_AT),
+                load64(data, MAX_TIMESTAMP_AT),
+            )
         except LogError as error:
             raise convert_log_error(error) from error
 
@@ -95,3 +122,26 @@ class PlainBatchAppender:
             return self._log.append(entry, header)
         except LogError as error:
             raise convert_log_error(error) from error
+
+
+def _is_valid(data: memoryview, size: int) -> bool:
+    """Whether `walk.check_produced` accepts a batch without a producer, except for its checksum.
+
+    It makes no object: a tuple of all fields is a third of what a small request allocates.
+    """
+    codec = load32(data, ATTRIBUTES_AT) >> 16
+    last_offset_delta = load32(data, LAST_OFFSET_DELTA_AT)
+    base_timestamp = load64(data, BASE_TIMESTAMP_AT)
+    max_timestamp = load64(data, MAX_TIMESTAMP_AT)
+    count = load32(data, RECORD_COUNT_AT)
+    return (
+        data[MAGIC_AT] == MAGIC
+        and load32(data, LENGTH_AT) + LENGTH_PREFIX == size
+        and codec <= _LAST_CODEC
+        and count <= _COUNT_MAX
+        and count == last_offset_delta + 1
+        and (codec != 0 or count * SMALLEST_RECORD <= size - HEADER_SIZE)
+        and base_timestamp >= -1
+        and max_timestamp >= -1
+        and (max_timestamp >= base_timestamp or max_timestamp == -1)
+    )
