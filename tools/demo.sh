@@ -25,7 +25,8 @@ installer=
 if [ -z "$quick" ] && [ ! -e "$venv/.stamp-spark" ]; then
   log=$venv/spark-install.log
   echo "installing Spark in the background (its log: $log)"
-  "$make" -s "$venv/.stamp-spark" >"$log" 2>&1 &
+  # Last in line for the cores: nobody waits for Spark before the first tables are shown.
+  nice -n 10 "$make" -s "$venv/.stamp-spark" >"$log" 2>&1 &
   installer=$!
 fi
 # Without job control background jobs ignore Ctrl-C: they are ended with this script.
