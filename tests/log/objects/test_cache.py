@@ -293,7 +293,7 @@ def test_a_store_that_fails_costs_the_read_and_it_recovers(
     s3: S3, proxy: Proxy, tmp_path: Path, fault: str | int
 ):
     rig = Rig(tmp_path, samples(1, 20))
-    store = S3ObjectStore(options(proxy.port, f"{tmp_path.name}"), request_s=0.5)
+    store = S3ObjectStore(options(proxy.port, tmp_path.name), request_s=60)
     objects = make_objects(store, rig.hands)
     objects.put(rig.info, memoryview(rig.data))
     readers = SegmentReaders(FILES, tmp_path, objects=ObjectCache(objects, rig.hands.monotonic))
@@ -310,7 +310,7 @@ def test_a_store_that_fails_costs_the_read_and_it_recovers(
 
 def test_wrong_bytes_on_the_way_are_never_given_out(s3: S3, proxy: Proxy, tmp_path: Path):
     rig = Rig(tmp_path, samples(1, 20))
-    store = S3ObjectStore(options(proxy.port, tmp_path.name), request_s=2)
+    store = S3ObjectStore(options(proxy.port, tmp_path.name), request_s=60)
     objects = make_objects(store, rig.hands)
     objects.put(rig.info, memoryview(rig.data))
     readers = SegmentReaders(FILES, tmp_path, objects=ObjectCache(objects, rig.hands.monotonic))
