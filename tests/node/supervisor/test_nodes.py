@@ -281,6 +281,11 @@ def test_administration_of_a_whole_topic_reaches_all_owners(server: Server):
     assert httpx.delete(one).status_code == 404
     assert httpx.get(f"{root}/subscriptions").json() == []
     client.close()
+    ended = httpx.post(f"{root}/terminate/partitions")
+    assert ended.status_code == 200, ended.text
+    assert sorted(ended.json()) == ["0", "1", "2", "3"]
+    internal = httpx.get(f"{root}/partitioned-internalStats").json()
+    assert {each["state"] for each in internal["partitions"].values()} == {"Terminated"}
 
 
 def test_a_topic_is_known_at_every_node_when_its_creation_is_acknowledged(server: Server):

@@ -16,6 +16,7 @@ from tests.conformance.asking import Asker
 from tests.conformance.clients import DEADLINE
 from tests.conformance.clients.base import Deadline
 from trilogue.wire.kafka.groups.classic import (
+    Coordinator,
     FindCoordinatorRequest,
     HeartbeatRequest,
     JoinGroupRequest,
@@ -48,16 +49,20 @@ class Group:
     """One group and the questions about it; every member has a connection of its own."""
 
     def __init__(self, address: str, name: str, topic: str) -> None:
-        self.address, self.name, self.topic = address, name, topic
-        self.outside = Asker(address)
+        self.name, self.topic = name, topic
         self.members: list[Member] = []
         found = Deadline("a coordinator", DEADLINE)
-        while self.find() != 0:
-            found.check()
+        with Asker(address) as asker:
+            while (coordinator := self.find(asker)).error_code != 0:
+                found.check()
+        self.address = f"{coordinator.host}:{coordinator.port}"
+        self.outside = Asker(self.address)
 
-    def find(self) -> int:
+    def find(self, asker: Asker) -> Coordinator:
         request = FindCoordinatorRequest(coordinator_keys=[self.name])
-        return self.outside.request(request, 4).coordinators[0].error_code
+        (found,) = asker.request(request, 4).coordinators
+        assert isinstance(found, Coordinator)
+        return found
 
     def member(self, instance: str | None = None) -> Member:
         self.members.append(Member(self, instance))

@@ -6,6 +6,7 @@ and puts the responses together:
     GET /subscriptions                         all names
     GET /partitioned-stats, -internalStats     the sum, and each partition
     changes of a subscription                  done where it is; 404 if it is nowhere
+    POST /terminate/partitions                 each partition's last message id
 
 A change is not atomic: when a node does not answer, the partitions of others may have changed, and
 the response is the error of the one that failed. Repeating the request completes it.
@@ -31,9 +32,10 @@ from trilogue.gateway.http.pulsar.stats import add_up_stats
 
 V2: Final = "/admin/v2"
 ONE: Final = "/subscription/{subscription}"
-STATS: Final = {
+OF_PARTITIONS: Final = {  # of a whole topic -> of one partition, where they differ
     "/partitioned-stats": "/stats",
     "/partitioned-internalStats": "/internalStats",
+    "/terminate/partitions": "/terminate",
 }
 CHANGES: Final = frozenset(
     {
@@ -63,13 +65,17 @@ async def answer_for_partitions(request: AdminRequest, route: AdminRoute) -> Rep
         return None
     if method == "GET" and below == "/subscriptions":
         combine: Callable[[AdminRequest, Topic, list[bytes]], object] = _join_names
-    elif method == "GET" and below in STATS:
-        combine = _join_stats if below == "/partitioned-stats" else _join_internal_stats
+    elif method == "GET" and below == "/partitioned-stats":
+        combine = _join_stats
+    elif method == "GET" and below == "/partitioned-internalStats":
+        combine = _join_internal_stats
+    elif (method, below) == ("POST", "/terminate/partitions"):
+        combine = _join_ids
     elif (method, below) in CHANGES:
         combine = _join_nothing
     else:
         return None
-    suffix = _fill(STATS.get(below, below), request.params)
+    suffix = _fill(OF_PARTITIONS.get(below, below), request.params)
     query = request.http.url.query
     suffix += f"?{query}" if query else ""
     owner_of = request.broker.cluster.ownership.partition_owner
@@ -105,6 +111,10 @@ def _join_nothing(_request: AdminRequest, _topic: Topic, _bodies: list[bytes]) -
 
 def _join_names(_request: AdminRequest, _topic: Topic, bodies: list[bytes]) -> object:
     return sorted({name for body in bodies for name in msgspec.json.decode(body, type=list[str])})
+
+
+def _join_ids(_request: AdminRequest, _topic: Topic, bodies: list[bytes]) -> object:
+    return {str(index): msgspec.json.decode(body) for index, body in enumerate(bodies)}
 
 
 def _join_stats(request: AdminRequest, topic: Topic, bodies: list[bytes]) -> object:
