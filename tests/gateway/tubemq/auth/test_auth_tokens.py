@@ -226,7 +226,7 @@ def test_but_no_other_one_does(how):
         )
 
 
-def test_a_visit_token_of_another_nodes_master_shows_who_the_consumer_is():
+def test_a_visit_token_of_another_nodes_master_names_the_user():
     """Nodes have one key, and the users; the node of the broker did not see the client sign."""
     master = AuthenticationRig()
     master.request(master.signed(), role=C)
