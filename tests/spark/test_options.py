@@ -103,7 +103,7 @@ def test_malformed_messages_go_to_a_topic_that_is_not_read(way):
         ReadOptions.parse({**READ, **typed, "mode": "FAILFAST"})
     with pytest.raises(OptionError, match="'deadLetterTopic' needs"):
         ReadOptions.parse({"subscribe": "t", "path": "/data", **typed})
-    assert ReadOptions.parse({**READ, **typed}).payload.dead_letter_topic == "d"
+    assert ReadOptions.parse({**READ, **typed}).dead_letter_topic == "d"
 
 
 def test_names_of_pulsar_spark_stand_for_ours():

@@ -20,7 +20,7 @@ from trilogue.cli.http_client import read_http_config
 from trilogue.client.properties import read_keys
 from trilogue.spark.errors import SchemaUnavailable
 from trilogue.spark.offsets import Range
-from trilogue.spark.payload.resolution import resolve_payload
+from trilogue.spark.payload.resolution import resolve_payloads
 from trilogue.spark.range_reader import read_range
 from trilogue.spark.read_options import ReadOptions
 
@@ -105,7 +105,7 @@ def test_a_registry_with_login_and_tls_gives_the_schemas(data, tmp_path):
         more = {f"schema.registry.{name}": text for name, text in names.items()}
         given = {"subscribe": "flights", "columns": "value", "payload": "avro"}
         parsed = ReadOptions.parse(options(data) | given | more)
-        task = cloudpickle.dumps((parsed, resolve_payload(parsed)))
+        task = cloudpickle.dumps((parsed, resolve_payloads(parsed)))
         parsed, payload = cloudpickle.loads(task)
         batches = read_range(parsed, Range("flights", 0, 0, 5), payload)
         return [row["value"]["id"] for batch in batches for row in batch.to_pylist()]

@@ -7,7 +7,7 @@ received part of the next one, and the batch that is being filled.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from trilogue.client.errors import ServerRefused
@@ -18,6 +18,7 @@ from trilogue.entry.walk import walk_headers
 from trilogue.spark.errors import explained_errors
 from trilogue.spark.link import Link, link
 from trilogue.spark.offsets import Range
+from trilogue.spark.payload.payload_options import Mode
 from trilogue.spark.plan import lost
 from trilogue.spark.read_options import ReadOptions
 from trilogue.wire.kafka.errors import ErrorCode
@@ -25,6 +26,7 @@ from trilogue.wire.kafka.errors import ErrorCode
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from trilogue.spark.payload.batch_decoder import BatchDecoder
     from trilogue.spark.payload.payload import Payload
 
 WAIT_MS = 500
@@ -33,7 +35,7 @@ WAIT_MS = 500
 def read_range(
     options: ReadOptions,
     wanted_range: Range,
-    payload: Payload | None = None,
+    payloads: Sequence[Payload] = (),
     partition_id: int | None = None,
 ) -> Generator[pa.RecordBatch, None, None]:
     """Fetch and decode one range; DataLost if it is missing and failOnDataLoss is set.
@@ -42,42 +44,61 @@ def read_range(
     messages are read.
     """
     with explained_errors():
-        if payload is None:
-            yield from _read_range(options, wanted_range, options.columns, partition_id)
-        else:
-            from trilogue.spark.payload.batch_decoder import BatchDecoder
+        decoders = _make_decoders(
+            payloads,
+            options.columns,
+            f"{wanted_range.topic}-{wanted_range.partition}",
+            _find_dead_letter_writer(options, wanted_range),
+        )
+        columns = decoders[0].columns if decoders else options.columns
+        batches = _read_range(options, wanted_range, columns, partition_id)
+        for decoder in decoders:
+            batches = decoder.decode_all(batches)
+        yield from batches
 
-            place = f"{wanted_range.topic}-{wanted_range.partition}"
-            decoder = BatchDecoder(
-                payload, options.columns, place, _find_dead_letter_writer(options, wanted_range)
-            )
-            batches = _read_range(options, wanted_range, decoder.columns, partition_id)
-            yield from decoder.decode_all(batches)
+
+def _make_decoders(
+    payloads: Sequence[Payload],
+    columns: tuple[str, ...],
+    place: str,
+    write_dead_letters: Callable[[pa.RecordBatch], None] | None = None,
+) -> list[BatchDecoder]:
+    """Return a decoder for each payload; each gets the batches that the one before it yields."""
+    if not payloads:
+        return []
+    from trilogue.spark.payload.batch_decoder import BatchDecoder
+
+    decoders: list[BatchDecoder] = []
+    added = (one.corrupt_column for one in payloads[:-1] if one.mode is Mode.PERMISSIVE)
+    wanted = (*columns, *added)
+    for payload in reversed(payloads):
+        wanted = tuple(name for name in wanted if name != payload.corrupt_column)
+        decoders.insert(0, BatchDecoder(payload, wanted, place, write_dead_letters))
+        wanted = decoders[0].columns
+    return decoders
 
 
 def _find_dead_letter_writer(
     options: ReadOptions, where: Range
 ) -> Callable[[pa.RecordBatch], None] | None:
-    if options.payload is None or options.payload.dead_letter_topic is None:
+    if options.dead_letter_topic is None:
         return None
     from trilogue.spark.payload.dead_letters import DeadLetterWriter
 
     return DeadLetterWriter(options, where.topic, where.partition).write
 
 
-def read_schema(options: ReadOptions, payload: Payload | None) -> pa.Schema:
+def read_schema(options: ReadOptions, payloads: Sequence[Payload]) -> pa.Schema:
     """Return the schema of the batches that `read_range` yields."""
-    schema = arrow_schema(options.columns)
-    if payload is None:
-        return schema
     import pyarrow as pa
 
-    from trilogue.spark.payload.batch_decoder import BatchDecoder
-
-    decoder = BatchDecoder(payload, options.columns, "")
-    empty = pa.RecordBatch.from_pylist([], arrow_schema(decoder.columns))
-    (decoded,) = decoder.decode_all([empty])
-    return decoded.schema
+    decoders = _make_decoders(payloads, options.columns, "")
+    columns = decoders[0].columns if decoders else options.columns
+    batches: Iterable[pa.RecordBatch] = [pa.RecordBatch.from_pylist([], arrow_schema(columns))]
+    for decoder in decoders:
+        batches = decoder.decode_all(batches)
+    (empty,) = batches
+    return empty.schema
 
 
 def _read_range(

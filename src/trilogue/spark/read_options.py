@@ -21,7 +21,7 @@ from trilogue.spark.options import (
     parse_security,
     parse_servers,
 )
-from trilogue.spark.payload.payload_options import PAYLOAD_OPTIONS, PayloadOptions, parse_payload
+from trilogue.spark.payload.payload_options import PAYLOAD_OPTIONS, PayloadOptions, parse_payloads
 from trilogue.spark.protocols.administration import Administration, parse_administration
 from trilogue.spark.protocols.positions import parse_position
 from trilogue.spark.protocols.service_url import SERVICE_OPTIONS, ServiceUrl, parse_service_url
@@ -134,14 +134,14 @@ def _strategy(options: Mapping[str, str]) -> bool:
     return text == "latest"
 
 
-def _payload(options: Mapping[str, str]) -> PayloadOptions | None:
-    """Return the options of the payload; None where the column value is not read either."""
-    payload = parse_payload(options)
-    if payload is None or "value" not in _columns(options):
-        return None
-    if payload.corrupt_column.lower() in {name.lower() for name in COLUMNS}:
-        raise OptionError("columnNameOfCorruptRecord: a column of the source has this name")
-    return payload
+def _payloads(options: Mapping[str, str]) -> tuple[PayloadOptions, ...]:
+    """Return the options of the payloads of columns that are read."""
+    columns = _columns(options)
+    payloads = tuple(each for each in parse_payloads(options) if each.column in columns)
+    for payload in payloads:
+        if payload.corrupt_column.lower() in {name.lower() for name in COLUMNS}:
+            raise OptionError("columnNameOfCorruptRecord: a column of the source has this name")
+    return payloads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +161,7 @@ class ReadOptions:
     ending_ms: Bounds | None = None
     latest_if_later: bool = False
     columns: tuple[str, ...] = COLUMNS[:-1]
-    payload: PayloadOptions | None = None
+    payloads: tuple[PayloadOptions, ...] = ()
     max_offsets_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
     min_offsets_per_trigger: int | None = None
@@ -212,7 +212,7 @@ class ReadOptions:
             ending_ms=_times(options, "ending"),
             latest_if_later=_strategy(options),
             columns=_columns(options),
-            payload=_payload(options),
+            payloads=_payloads(options),
             max_offsets_per_trigger=parse_integer(options, "maxOffsetsPerTrigger"),
             max_bytes_per_trigger=parse_integer(options, "maxBytesPerTrigger"),
             min_offsets_per_trigger=parse_integer(options, "minOffsetsPerTrigger"),
@@ -233,9 +233,14 @@ class ReadOptions:
         made._check_service()
         return made
 
+    @property
+    def dead_letter_topic(self) -> str | None:
+        """Return the topic to which malformed messages are written."""
+        return next((each.dead_letter_topic for each in self.payloads), None)
+
     def _check_dead_letters(self) -> None:
         """Raise OptionError for a dead-letter topic that is itself read, which would never end."""
-        name = None if self.payload is None else self.payload.dead_letter_topic
+        name = self.dead_letter_topic
         if name is None:
             return
         if not self.servers:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
@@ -33,9 +33,9 @@ class RangePartition(InputPartition):
 class BatchReader(DataSourceReader):
     """Reads every partition from start to end, both fixed at planning."""
 
-    def __init__(self, options: ReadOptions, payload: Payload | None = None) -> None:
+    def __init__(self, options: ReadOptions, payloads: Sequence[Payload] = ()) -> None:
         self._options = options.for_batch()
-        self._payload = payload
+        self._payloads = payloads
 
     @explained_errors()
     def partitions(self) -> list[InputPartition]:
@@ -55,14 +55,14 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one range in a worker."""
-        return read_task(self._options, partition, self._payload)
+        return read_task(self._options, partition, self._payloads)
 
 
 class FilteredBatchReader(BatchReader):
     """A batch reader that takes filters. Spark fails where it gets one and has no push-down."""
 
-    def __init__(self, options: ReadOptions, payload: Payload | None = None) -> None:
-        super().__init__(options, payload)
+    def __init__(self, options: ReadOptions, payloads: Sequence[Payload] = ()) -> None:
+        super().__init__(options, payloads)
         self._filter = ReadFilter(ALL_COLUMNS if options.service is None else OF_PARTITIONS)
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
@@ -85,7 +85,7 @@ def planned(
 
 
 def read_task(
-    options: ReadOptions, partition: InputPartition, payload: Payload | None
+    options: ReadOptions, partition: InputPartition, payloads: Sequence[Payload]
 ) -> Iterator[pa.RecordBatch]:
     """Read one range in a worker."""
     if not isinstance(partition, RangePartition):  # Spark's single task of a plan without any
@@ -93,4 +93,4 @@ def read_task(
     from trilogue.spark.range_reader import read_range
 
     exempt_modules()
-    return read_range(options, partition.value, payload, partition.partition_id)
+    return read_range(options, partition.value, payloads, partition.partition_id)

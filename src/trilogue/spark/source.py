@@ -31,7 +31,7 @@ from pyspark.sql.types import (
 
 from trilogue.spark.errors import OptionError, explained_errors
 from trilogue.spark.payload.payload_options import Mode
-from trilogue.spark.payload.resolution import resolve_payload
+from trilogue.spark.payload.resolution import resolve_payloads
 from trilogue.spark.processes import exempt_modules
 from trilogue.spark.read_options import ReadOptions
 
@@ -64,15 +64,15 @@ class DefaultSource(DataSource):
         """Return the columns that the options select."""
         options = ReadOptions.parse(self.options)
         exempt_modules()
-        return _schema(options, resolve_payload(options))
+        return _schema(options, resolve_payloads(options))
 
     @explained_errors()
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a batch reader."""
         from trilogue.spark.reader import BatchReader, FilteredBatchReader
 
-        options, payload = self._resolve(schema)
-        return (FilteredBatchReader if options.push_filters else BatchReader)(options, payload)
+        options, payloads = self._resolve(schema)
+        return (FilteredBatchReader if options.push_filters else BatchReader)(options, payloads)
 
     @explained_errors()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
@@ -81,18 +81,18 @@ class DefaultSource(DataSource):
 
         return StreamReader(*self._resolve(schema))
 
-    def _resolve(self, schema: StructType) -> tuple[ReadOptions, Payload | None]:
-        """Return options and payload; OptionError if Spark's schema is not that of the source."""
+    def _resolve(self, schema: StructType) -> tuple[ReadOptions, tuple[Payload, ...]]:
+        """Return options and payloads; OptionError if Spark's schema is not that of the source."""
         options = ReadOptions.parse(self.options)
-        payload = resolve_payload(options, _find_value_columns(schema))
+        payloads = resolve_payloads(options, _find_typed_columns(schema))
         exempt_modules()
-        ours = _schema(options, payload)
+        ours = _schema(options, payloads)
         if schema.simpleString() != ours.simpleString():
             raise OptionError(
                 f"the schema is {ours.simpleString()}, no other can be given; option 'columns' "
                 "chooses among them, and option 'payloadSchema' gives that of typed values"
             )
-        return options, payload
+        return options, payloads
 
     @explained_errors()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -113,17 +113,16 @@ class DefaultSource(DataSource):
         return StreamWriter(WriteOptions.parse(self.options), schema)
 
 
-def _find_value_columns(schema: StructType) -> StructType | None:
-    """Return the columns that a typed value has."""
-    found = [each.dataType for each in schema if each.name == "value"]
-    return found[0] if found and isinstance(found[0], StructType) else None
+def _find_typed_columns(schema: StructType) -> dict[str, StructType]:
+    """Return the columns that typed values and keys have."""
+    return {each.name: each.dataType for each in schema if isinstance(each.dataType, StructType)}
 
 
-def _schema(options: ReadOptions, payload: Payload | None) -> StructType:
+def _schema(options: ReadOptions, payloads: tuple[Payload, ...]) -> StructType:
     fields = [StructField(name, TYPES[name]) for name in options.columns]
-    if payload is not None:
-        at = options.columns.index("value")
-        fields[at] = StructField("value", payload.schema)
+    for payload in payloads:
+        at = options.columns.index(payload.column)
+        fields[at] = StructField(payload.column, payload.schema)
         if payload.mode is Mode.PERMISSIVE:
             fields.append(StructField(payload.corrupt_column, BinaryType()))
     return StructType(fields)

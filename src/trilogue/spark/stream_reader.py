@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -42,12 +42,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(
         self,
         options: ReadOptions,
-        payload: Payload | None = None,
+        payloads: Sequence[Payload] = (),
         *,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._options = options.for_stream()
-        self._payload = payload
+        self._payloads = payloads
         self._monotonic = monotonic
         self._until: tuple[Offsets, Ids] | None = None
         self._last_trigger = -math.inf
@@ -100,7 +100,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one range in a worker."""
-        return read_task(self._options, partition, self._payload)
+        return read_task(self._options, partition, self._payloads)
 
     @explained_errors()
     def commit(self, end: dict[str, Any]) -> None:

@@ -25,7 +25,7 @@ from trilogue.spark.payload.ddl import parse_ddl
 from trilogue.spark.payload.framing import strip_header
 from trilogue.spark.payload.json_decoder import JsonDecoder
 from trilogue.spark.payload.payload import Payload, make_payload
-from trilogue.spark.payload.payload_options import parse_payload
+from trilogue.spark.payload.payload_options import parse_payloads
 from trilogue.spark.payload.pulsar_registry import fetch_schemas
 from trilogue.spark.payload.registered_schema import RegisteredSchema
 
@@ -49,7 +49,7 @@ NOON = dt.datetime(2013, 1, 1, 12, tzinfo=dt.UTC)
 
 
 def make(**options: str) -> Payload:
-    parsed = parse_payload({key.replace("__", "."): value for key, value in options.items()})
+    (parsed,) = parse_payloads({key.replace("__", "."): value for key, value in options.items()})
     assert parsed is not None
     return make_payload(parsed, None)
 
@@ -376,7 +376,7 @@ def test_payloads_that_cannot_be_decoded_are_refused(options, message):
 
 
 def test_the_registry_s_type_has_to_be_that_of_the_messages():
-    options = parse_payload({"payload": "json", "admin.url": "http://h"})
+    (options,) = parse_payloads({"payload": "json", "admin.url": "http://h"})
     assert options is not None
     with pytest.raises(OptionError, match="of type AVRO: option 'payload' is json"):
         make_payload(options, RegisteredSchema("AVRO", json.dumps(FLIGHT)))

@@ -26,7 +26,7 @@ from tests.spark.rooms import close_links, make_topic, produce, reader
 from trilogue.spark.errors import MalformedRecord, OptionError, SchemaUnavailable
 from trilogue.spark.offsets import Range
 from trilogue.spark.payload.confluent_protobuf import read_indexes
-from trilogue.spark.payload.resolution import resolve_payload
+from trilogue.spark.payload.resolution import resolve_payloads
 from trilogue.spark.range_reader import read_range
 from trilogue.spark.read_options import ReadOptions
 from trilogue.spark.reader import RangePartition
@@ -96,7 +96,7 @@ def given(server: Server, topic: str, kind: str, **more: str) -> dict[str, str]:
 def read(options: dict[str, str], count: int) -> list[Any]:
     """Return what Spark's worker would give it: values, or the bytes of malformed messages."""
     parsed = ReadOptions.parse(options)
-    payload = resolve_payload(parsed)
+    payload = resolve_payloads(parsed)
     where = Range(parsed.topics[0], 0, 0, count)
     rows = [row for one in read_range(parsed, where, payload) for row in one.to_pylist()]
     return [row["value"] or row.get("_corrupt_record") for row in rows]

@@ -1,4 +1,4 @@
-"""Record batches with the column value decoded, and what becomes of malformed messages."""
+"""Record batches with values or keys decoded, and what becomes of malformed messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trilogue.spark.payload.payload_options import Format, Mode
 if TYPE_CHECKING:
     import pyarrow as pa
 
-VALUE, OFFSET = "value", "offset"
+OFFSET = "offset"
 DEAD_LETTER_COLUMNS = ("key", "value", "offset", "timestamp", "headers")
 """Of a message that is written to a topic of malformed ones."""
 
@@ -55,10 +55,11 @@ class BatchDecoder:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        values = batch.column(VALUE)
+        column = self._payload.column
+        values = batch.column(column)
         decoded = self._decoder.decode(self._find_bodies(values))
         bad = pc.and_(values.is_valid(), decoded.is_null())
-        columns = {name: batch.column(name) for name in self._columns} | {VALUE: decoded}
+        columns = {name: batch.column(name) for name in self._columns} | {column: decoded}
         has_bad = decoded.null_count > values.null_count
         if self._payload.mode is Mode.PERMISSIVE:
             nothing = pa.scalar(None, pa.binary())

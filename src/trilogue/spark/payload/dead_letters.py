@@ -22,17 +22,17 @@ class DeadLetterWriter:
     """Writes the malformed messages of one partition."""
 
     def __init__(self, options: ReadOptions, topic: str, partition: int) -> None:
-        assert options.payload is not None
-        assert options.payload.dead_letter_topic is not None
+        (payload,) = options.payloads
+        assert payload.dead_letter_topic is not None
         self._options = WriteOptions(
             servers=options.servers,
             security=options.security,
-            topic=options.payload.dead_letter_topic,
+            topic=payload.dead_letter_topic,
         )
         self._added = {
             "topic": topic,
             "partition": str(partition),
-            "exception.message": f"no {options.payload.format.value} of the schema",
+            "exception.message": f"no {payload.format.value} of the schema",
         }
 
     def write(self, rows: pa.RecordBatch) -> None:

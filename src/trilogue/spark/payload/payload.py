@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from trilogue.spark.errors import OptionError
 from trilogue.spark.payload.framing import Framing
-from trilogue.spark.payload.payload_options import Format, Mode, PayloadOptions
+from trilogue.spark.payload.payload_options import VALUE, Format, Mode, PayloadOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,6 +39,7 @@ class Payload:
     message: str
     mode: Mode
     corrupt_column: str
+    column: str = VALUE
     framing: Framing = Framing.NONE
     registry: ConfluentRegistry | None = None
     """Of Confluent: the decoder of Avro or Protobuf reads the ids before messages."""
@@ -81,6 +82,7 @@ def make_payload(options: PayloadOptions, registered: RegisteredSchema | None) -
     is_framed = options.framing is Framing.CONFLUENT and options.format is not Format.JSON
     made = replace(
         _make(options, registered),
+        column=options.column,
         framing=options.framing,
         registry=options.registry if is_framed else None,
     )
@@ -91,18 +93,18 @@ def make_payload(options: PayloadOptions, registered: RegisteredSchema | None) -
 def _make(options: PayloadOptions, registered: RegisteredSchema | None) -> Payload:
     text = options.schema_text
     if registered is not None:
-        _check_kind(options.format, registered.kind)
+        _check_kind(options, registered.kind)
     if options.format is Format.PROTOBUF:
         return _make_protobuf(options, registered)
     if registered is not None:
         text = str(registered.definition)
     assert text is not None
     is_json = options.format is Format.JSON
-    schema = parse_schema(text, is_json=is_json)
+    schema = parse_schema(text, is_json=is_json, name=options.name_option("Schema"))
     return Payload(options.format, schema, text, "", options.mode, options.corrupt_column)
 
 
-def parse_schema(text: str, *, is_json: bool) -> StructType:
+def parse_schema(text: str, *, is_json: bool, name: str = "payloadSchema") -> StructType:
     """Return the struct of DDL, Spark's JSON of a schema, an Avro schema or a JSON Schema."""
     if not text.lstrip().startswith("{"):
         if not is_json:
@@ -113,12 +115,12 @@ def parse_schema(text: str, *, is_json: bool) -> StructType:
     try:
         parsed = json.loads(text)
     except ValueError as problem:
-        raise OptionError(f"option 'payloadSchema' is not JSON: {problem}") from None
+        raise OptionError(f"option {name!r} is not JSON: {problem}") from None
     if is_json and parsed.get("type") == "struct":
         try:
             return StructType.fromJson(parsed)
         except Exception as problem:  # noqa: BLE001 - whatever PySpark raises
-            raise OptionError(f"option 'payloadSchema' is no schema of Spark: {problem}") from None
+            raise OptionError(f"option {name!r} is no schema of Spark: {problem}") from None
     if is_json:
         from trilogue.spark.payload.json_schema import is_json_schema, parse_json_schema
 
@@ -142,7 +144,7 @@ def _make_protobuf(options: PayloadOptions, registered: RegisteredSchema | None)
         try:
             definition = Path(options.descriptor).read_bytes()
         except OSError as problem:
-            raise OptionError(f"option 'payloadDescriptor': {problem}") from None
+            raise OptionError(f"option {options.name_option('Descriptor')!r}: {problem}") from None
         message = options.message
     schema = parse_descriptor(definition, message)
     return Payload(
@@ -157,9 +159,10 @@ _KINDS = {
 }
 
 
-def _check_kind(wanted: Format, kind: str) -> None:
-    if kind.upper() not in _KINDS[wanted]:
+def _check_kind(options: PayloadOptions, kind: str) -> None:
+    if kind.upper() not in _KINDS[options.format]:
         raise OptionError(
-            f"the topic's schema in the registry is of type {kind}: option 'payload' is "
-            f"{wanted.value}; choose the format of the messages, or give their schema by an option"
+            f"the topic's schema in the registry is of type {kind}: option "
+            f"{options.name_option('')!r} is {options.format.value}; choose the format of the "
+            "messages, or give their schema by an option"
         )

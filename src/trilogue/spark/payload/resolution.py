@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
 from trilogue.spark.errors import OptionError
 from trilogue.spark.payload.payload_options import LATEST, Format, PayloadOptions
@@ -22,18 +23,23 @@ if TYPE_CHECKING:
     from trilogue.spark.payload.confluent_registry import ConfluentRegistry
     from trilogue.spark.payload.payload import Payload
 
-VALUE_SUFFIX = "-value"
+NO_COLUMNS: Final[Mapping[str, StructType]] = MappingProxyType({})
 
 
-def resolve_payload(options: ReadOptions, columns: StructType | None = None) -> Payload | None:
-    """Return the payload with its schema; the registry gives it where the options do not.
+def resolve_payloads(
+    options: ReadOptions, columns: Mapping[str, StructType] = NO_COLUMNS
+) -> tuple[Payload, ...]:
+    """Return payloads with their schemas; the registry gives these where the options do not.
 
-    `columns`: those that a value had when Spark planned a query. The newest version that has them
-    is taken, where the newest of all has others by now and no version is named.
+    `columns`: those that values and keys had when Spark planned a query. The newest version that
+    has them is taken, where the newest of all has others by now and no version is named.
     """
-    wanted = options.payload
-    if wanted is None:
-        return None
+    return tuple(
+        _resolve(options, wanted, columns.get(wanted.column)) for wanted in options.payloads
+    )
+
+
+def _resolve(options: ReadOptions, wanted: PayloadOptions, columns: StructType | None) -> Payload:
     from trilogue.spark.payload.payload import make_payload
 
     if wanted.registry is not None:
@@ -62,7 +68,7 @@ def _fetch(
         registry = wanted.registry
         subjects = [wanted.subject] if wanted.subject else None
         return find_common_schema(
-            subjects or [f"{topic}{VALUE_SUFFIX}" for topic in _find_topics(options)],
+            subjects or [f"{topic}-{wanted.column}" for topic in _find_topics(options)],
             lambda subject: choose_version(_fetch_confluent(registry, subject, wanted), fits),
         )
     from trilogue.spark.payload.pulsar_registry import fetch_schemas

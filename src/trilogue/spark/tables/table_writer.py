@@ -66,7 +66,7 @@ class TableWriter:
         self._options = options.for_batch()
         self._table = table
         self._limits = limits
-        self._payload: Payload | None = None
+        self._payloads: tuple[Payload, ...] = ()
         self._schema: pa.Schema | None = None
 
     @explained_errors()
@@ -115,7 +115,7 @@ class TableWriter:
         for one in wanted:
             key = (one.topic, one.partition)
             batches, end = [], one.end
-            rows = read_range(options, one, self._payload, partition_ids.get(key))
+            rows = read_range(options, one, self._payloads, partition_ids.get(key))
             for batch in rows:
                 batches.append(self._select(batch))
                 left -= batch.nbytes
@@ -130,17 +130,17 @@ class TableWriter:
     def _resolve(self) -> ReadOptions:
         """Return the options with the column offset, by which a part knows its end."""
         options = self._options
-        if options.payload is not None and self._payload is None:
-            from trilogue.spark.payload.resolution import resolve_payload
+        if options.payloads and not self._payloads:
+            from trilogue.spark.payload.resolution import resolve_payloads
 
-            self._payload = resolve_payload(options)
+            self._payloads = resolve_payloads(options)
         if OFFSET in options.columns:
             return options
         return replace(options, columns=(*options.columns, OFFSET))
 
     def _find_schema(self) -> pa.Schema:
         if self._schema is None:
-            self._schema = read_schema(self._options, self._payload)
+            self._schema = read_schema(self._options, self._payloads)
         return self._schema
 
     def _select(self, batch: pa.RecordBatch) -> pa.RecordBatch:
