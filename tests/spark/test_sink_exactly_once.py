@@ -283,9 +283,35 @@ def kill_one_worker(driver: subprocess.Popen, dice: random.Random) -> None:
         os.kill(dice.choice(found), signal.SIGKILL)
 
 
+def with_malformed(count: int, first: int) -> list[dict[str, object]]:
+    """Messages in JSON, of which each tenth is none."""
+    return [
+        {"key": b"k%d" % one, "value": b'{"n": %d}' % one if one % 10 else b"malformed %d" % one}
+        for one in range(first, first + count)
+    ]
+
+
+def wanted_numbers(produced: int, dead_letters: str) -> list[int]:
+    return [each for each in range(produced) if not dead_letters or each % 10]
+
+
+def assert_each_message_once(
+    server: Server, target: str, dead_letters: str, produced: int, seed: int
+) -> None:
+    """Those that cannot be decoded are in their topic at least once."""
+    wanted = wanted_numbers(produced, dead_letters)
+    assert committed(server, target, 2) == sorted(f"v{each}" for each in wanted), seed
+    if dead_letters:
+        malformed = {f"malformed {each}" for each in range(0, produced, 10)}
+        assert set(committed(server, dead_letters, 1)) == malformed, seed
+
+
 @pytest.mark.long
 @pytest.mark.timeout(9_000)
-def test_a_stream_through_twenty_kills_repeats_and_loses_nothing(tmp_path, request):
+@pytest.mark.parametrize("has_dead_letters", [False, True], ids=["rows", "dead letters"])
+def test_a_stream_through_twenty_kills_repeats_and_loses_nothing(
+    tmp_path, request, has_dead_letters
+):
     """At random moments the driver with all its processes, one worker, or the server is killed.
 
     A driver that has ended starts again from its checkpoint. Counted by sequence numbers.
@@ -294,7 +320,10 @@ def test_a_stream_through_twenty_kills_repeats_and_loses_nothing(tmp_path, reque
     address = {"kafka": f"127.0.0.1:{free_port()}"}
     server = start_server(tmp_path / "data", listen=address)
     source, target = make_topic(server, 2), make_topic(server, 2)
-    command = [sys.executable, "-m", "tests.spark.driver", server.kafka, source, target, tmp_path]
+    dead_letters = make_topic(server, 1) if has_dead_letters else ""
+    make_messages = with_malformed if has_dead_letters else numbered
+    command = [sys.executable, "-m", "tests.spark.driver", server.kafka, source, target, tmp_path,
+               dead_letters]  # fmt: skip
     seed = seed_of_the_run(request.config)
     dice, produced, driver = random.Random(seed), 0, None
     kills = dict.fromkeys(("driver", "worker", "server"), 0)
@@ -309,7 +338,7 @@ def test_a_stream_through_twenty_kills_repeats_and_loses_nothing(tmp_path, reque
         return f"a micro-batch (seed {seed}, {kills}); the driver wrote {log.read_text()[-4_000:]}"
 
     for _ in range(KILLS):
-        produce(server, source, numbered(200, first=produced))
+        produce(server, source, make_messages(200, first=produced))
         produced += 200
         before = count_committed_offsets(server, target, 2)
 
@@ -331,11 +360,12 @@ def test_a_stream_through_twenty_kills_repeats_and_loses_nothing(tmp_path, reque
         else:
             server.kill9()
             server = start_server(tmp_path / "data", listen=address, timeout=120)
+    count = len(wanted_numbers(produced, dead_letters))
     for _ in range(5):  # what is running may still fail of the last kill
-        if driver.wait(400) == 0 and len(committed(server, target, 2)) == produced:
+        if driver.wait(400) == 0 and len(committed(server, target, 2)) == count:
             break
         driver = run_driver()
 
-    assert committed(server, target, 2) == sorted(f"v{each}" for each in range(produced)), seed
+    assert_each_message_once(server, target, dead_letters, produced, seed)
     report(request.node, f"kills of {kills}: {produced} messages, each once (seed {seed})")
     server.stop()

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import cast
 
+from tests.spark.quick import QUICK_SETTINGS
 from tests.spark.tables.place import Place
 from trilogue.spark.local_session import session
 from trilogue.spark.tables.table_sink import TableSink
@@ -17,7 +18,7 @@ from trilogue.spark.tables.topic_table import FileTable
 
 def main(kind: str, servers: str, topic: str, folder: Path) -> None:
     """Append what is there in small micro-batches, and end."""
-    spark = session("driver", cache=folder / "java")
+    spark = session("driver", cache=folder / "java", settings=QUICK_SETTINGS)
     rows = (
         spark.readStream.format("trilogue").option("kafka.bootstrap.servers", servers)
         .option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 40).load(topic)
