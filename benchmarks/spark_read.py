@@ -8,7 +8,8 @@ decoder read all of them alone, in this process. Then Spark does, with two tasks
 query by our source, by spark-sql-kafka 4.2.0 (where `tools/get-jars.sh spark-kafka-4.2.0` has put
 it) from the same server, by a source of ready Arrow batches without a broker, and from the segments
 of the data directory; the same as a stream into nothing; sums over fields of JSON and of Avro
-(theirs with from_json and from_avro); a range written to a topic, and into nothing.
+(theirs with from_json and from_avro); a range written to a topic, and into nothing. Ready Arrow
+batches stand for our part in each (`synthetic`): what is left is Spark's own.
 
 `CPU ns/row` is the time of the Java process and its Python workers, also of those that ended
 meanwhile (in the first cases of this process); `server ns/row` is what the broker spent. The ratios
@@ -92,6 +93,9 @@ GATES = (
     ("write", "write, spark-sql-kafka", 0.5),
 )
 """A case, the one that it is compared with, and the greatest ratio of their CPU time a row."""
+FLOORS = ("batch, value column", "batch, 7 columns", "stream, value column", "stream, 7 columns",
+          "typed JSON", "typed Avro", "write")  # fmt: skip
+"""Cases of which Spark's own part is told: the same of ready Arrow batches, to spark-sql-kafka."""
 QUARTER = ", a quarter"
 NOWHERE = "write, into nothing"
 
@@ -226,6 +230,7 @@ def spark_cases(spark: SparkSession, server: Server, rows: int) -> Iterator[dict
     if CONNECTOR.exists():
         kinds[THEIRS] = ", spark-sql-kafka"
     widths = (("value column", "value"), ("7 columns", ALL))
+    spark.dataSource.register(cases.Synthetic)
     for name, columns in widths:
         made = {
             f"batch, {name}{suffix}": cases.batch(spark, kind, server.kafka, rows, columns)
@@ -238,17 +243,26 @@ def spark_cases(spark: SparkSession, server: Server, rows: int) -> Iterator[dict
         yield made
     for name, columns in widths:
         yield {
-            f"stream, {name}{suffix}{part}": cases.stream(
-                spark, kind, server.kafka, rows, columns, left_out=left_out
-            )
-            for kind, suffix in kinds.items()
-            for part, left_out in (("", 0), (QUARTER, rows // 4 * 3))
+            **{
+                f"stream, {name}{suffix}{part}": cases.stream(
+                    spark, kind, server.kafka, rows, columns, left_out=left_out
+                )
+                for kind, suffix in kinds.items()
+                for part, left_out in (("", 0), (QUARTER, rows // 4 * 3))
+            },
+            f"stream, {name}, synthetic": cases.synthetic_stream(spark, rows, columns),
+            f"stream, {name}, synthetic{QUARTER}": cases.synthetic_stream(
+                spark, rows // 4, columns
+            ),
         }
     for form in ("JSON", "Avro"):
         yield {
-            f"typed {form}{suffix}": cases.typed(spark, form, kind, server.kafka, rows)
-            for kind, suffix in kinds.items()
-            if form == "JSON" or kind == OURS or any(CONNECTOR.glob("spark-avro*"))
+            **{
+                f"typed {form}{suffix}": cases.typed(spark, form, kind, server.kafka, rows)
+                for kind, suffix in kinds.items()
+                if form == "JSON" or kind == OURS or any(CONNECTOR.glob("spark-avro*"))
+            },
+            f"typed {form}, synthetic": cases.typed_synthetic(spark, rows),
         }
     yield {
         NOWHERE: cases.write_nowhere(spark, rows),
@@ -256,6 +270,7 @@ def spark_cases(spark: SparkSession, server: Server, rows: int) -> Iterator[dict
             f"write{suffix}": cases.write(spark, kind, server.kafka, rows)
             for kind, suffix in kinds.items()
         },
+        "write, synthetic": cases.write_synthetic(spark, rows),
     }
 
 
@@ -297,7 +312,7 @@ def run(rows: int, rounds: int, only: str) -> dict[str, Cost]:
 def compare(found: dict[str, Cost]) -> dict[str, float]:
     """Return the ratios of CPU time of Java, workers and broker, and print them with their gates.
 
-    Each is the ratio of sums of medians.
+    Each is the ratio of sums of medians. What Spark itself takes of a case is told at the end.
     """
 
     def cost(name: str) -> float:
@@ -311,22 +326,29 @@ def compare(found: dict[str, Cost]) -> dict[str, float]:
     def net(name: str) -> float:
         return cost(name) - cost(NOWHERE)
 
-    ratios = {}
-
-    def judge(text: str, ratio: float, gate: float) -> None:
-        ratios[text] = round(ratio, 3)
+    judged = []
+    for name, other, gate in GATES:
+        if not {name, other} <= found.keys():
+            continue
+        text = f"{name} : {other}"
+        judged.append((text, cost(name) / cost(other), gate))
+        if {name + QUARTER, other + QUARTER} <= found.keys():
+            judged.append((f"{text}, a row more", added(name) / added(other), gate))
+        if name == "write" and NOWHERE in found:
+            judged.append((f"{text}, without making rows", net(name) / net(other), gate))
+    for text, ratio, gate in judged:
         verdict = "passed" if ratio <= gate else "MISSED"
         print(f"{text:70} {ratio:5.2f}  gate {gate:4.2f}  {verdict}")
-
-    for name, other, gate in GATES:
-        if name in found and other in found:
-            text = f"{name} : {other}"
-            judge(text, cost(name) / cost(other), gate)
-            if {name + QUARTER, other + QUARTER} <= found.keys():
-                judge(f"{text}, a row more", added(name) / added(other), gate)
-            if name == "write" and NOWHERE in found:
-                judge(f"{text}, without making rows", net(name) / net(other), gate)
-    return ratios
+    floors = {
+        f"{name}, synthetic : {other}": cost(f"{name}, synthetic") / cost(other)
+        for name in FLOORS
+        if {other := f"{name}, spark-sql-kafka", f"{name}, synthetic"} <= found.keys()
+    }
+    for text, ratio in floors.items():
+        print(f"{text:70} {ratio:5.2f}  what Spark itself takes")
+    return {text: round(ratio, 3) for text, ratio, _ in judged} | {
+        text: round(ratio, 3) for text, ratio in floors.items()
+    }
 
 
 def show(name: str, row: dict[str, float]) -> None:
