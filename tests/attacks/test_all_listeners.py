@@ -150,7 +150,10 @@ def http_requests(number: int) -> bytes:
         (b"GET /admin/v2/clusters" + HOST + b"\r\n") * 5_000,
         b"GET /healthz" + HOST + b"x: y\r\n" * 100_000,
         b"GET /healthz" + HOST + b"x",
-        b"POST /kafka/v3/" + HOST + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\n \r\n" * 50_000,
+        b"POST /kafka-rest/v3/clusters"
+        + HOST
+        + b"Transfer-Encoding: chunked\r\n\r\n"
+        + b"1\r\n \r\n" * 50_000,
     )
     return kinds[number % len(kinds)]
 

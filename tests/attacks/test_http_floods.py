@@ -40,7 +40,7 @@ PATHS = {
     "console": b"GET /console/",
     "console topic": b"GET /console/topic?name=searched",
     "subjects": b"GET /schema-registry/subjects",
-    "REST proxy": b"GET /kafka/v3/clusters",
+    "REST proxy": b"GET /kafka-rest/v3/clusters",
     "TubeMQ": b"GET /webapi.htm?method=admin_query_master_group_info",
     "lookup": b"GET /lookup/v2/topic/persistent/public/default/searched",
     "peek": b"GET /admin/v2/persistent/public/default/searched/examinemessage"
@@ -107,7 +107,9 @@ def drain(peer: socket.socket, is_read: bool) -> None:
 
 
 @pytest.mark.parametrize("piece", [1, 1 << 10, 60 << 10], ids=["1 byte", "1 KiB", "60 KiB"])
-@pytest.mark.parametrize("path", ["/admin/v2/persistent/public/default/x/properties", "/kafka/v3/"])
+@pytest.mark.parametrize(
+    "path", ["/admin/v2/persistent/public/default/x/properties", "/kafka-rest/v3/clusters"]
+)
 def test_chunked_bodies_without_an_end(node: AttackedNode, report: Report, path: str, piece: int):
     head = b"POST " + path.encode() + HOST + b"Content-Type: application/json\r\n"
     chunk = b"%x\r\n" % piece + b" " * piece + b"\r\n"

@@ -8,7 +8,7 @@ import pytest
 
 from trilogue.client.errors import ClientError
 from trilogue.client.kafka import READ_COMMITTED, READ_UNCOMMITTED, BadRecords, Partition
-from trilogue.client.kafka.consumer.message import FetchedBatches
+from trilogue.client.kafka.consumer.message import BatchTooLarge, FetchedBatches
 from trilogue.client.kafka.consumer.partition_state import PartitionState
 from trilogue.client.kafka.options import Hashing
 from trilogue.client.kafka.producer.hashes import murmur2
@@ -132,6 +132,23 @@ def test_messages_before_damage_are_returned_and_damage_is_raised_until_skipped(
         with pytest.raises(BadRecords, match="t-0 at 2") as caught:
             one.take_messages(position, 100)
     assert values(one, caught.value.last + 1) == [b"c"]
+
+
+def test_a_batch_that_is_large_when_decompressed_waits_until_it_may_be():
+    held = PartitionState(AT)
+    held.move_to(0)
+    held.add_fetched(fetched(batch(0, b"a") + batch(1, bytes(5_000), b"b", codec=3)))
+
+    assert [message.offset for message in held.take_messages(10, 1_000)] == [0]
+    for _ in range(2):
+        with pytest.raises(BatchTooLarge):
+            held.take_messages(10, 1_000)
+    assert [message.offset for message in held.take_messages(1)] == [1]
+    held.release()
+    with pytest.raises(BatchTooLarge):
+        held.take_messages(10, 1_000)
+    assert [message.value for message in held.take_messages(10)] == [b"b"]
+    assert not held.buffer
 
 
 def test_a_partition_with_damage_takes_nothing_from_the_others():

@@ -28,6 +28,7 @@ from trilogue.client.kafka.options import ConsumerOptions, GroupProtocol
 from trilogue.client.lifecycle import AsyncCloseable
 from trilogue.client.retry import FIRST_CONTACT_S
 from trilogue.client.tasks import BackgroundTasks
+from trilogue.entry.kafka.record_batch import DECOMPRESSED_LIMIT
 from trilogue.wire.kafka.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ class Consumer(AsyncCloseable):
         self.options = options
         self.topics: frozenset[str] = frozenset()
         """What is subscribed to."""
+        self.decompressed_max = DECOMPRESSED_LIMIT
+        """Bytes that a batch may decompress to; `poll` raises BatchTooLarge for a larger one."""
         self._cluster = cluster
         self._admin = admin
         self._listeners = on_assigned, on_revoked, on_lost or on_revoked
@@ -268,6 +271,11 @@ class Consumer(AsyncCloseable):
                 return
             yield message
 
+    def release_decompressed(self) -> None:
+        """Release batches that were decompressed, of which messages are left."""
+        for held in self._fetcher.held.values():
+            held.release()
+
     def _on_poll(self) -> None:
         for held in self._given:
             held.consumed = held.position
@@ -286,7 +294,7 @@ class Consumer(AsyncCloseable):
                 continue
             before = held.buffered_bytes
             try:
-                messages += held.take_messages(limit - len(messages))
+                messages += held.take_messages(limit - len(messages), self.decompressed_max)
             except BadRecords:
                 if messages:
                     break  # these first

@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 from trilogue.client.errors import ClientError
 from trilogue.client.kafka.model import READ_COMMITTED, Partition
 from trilogue.entry.control import Outcome, read_marker
-from trilogue.entry.entry import EntryError, Record
-from trilogue.entry.kafka.record_batch import check_crc, walk_records
+from trilogue.entry.entry import EntryError, EntryTooLarge, Record
+from trilogue.entry.kafka.record_batch import DECOMPRESSED_LIMIT, check_crc, walk_records
 from trilogue.entry.walk import RecordWalker, read_header, walk_headers
 
 _new = tuple.__new__
@@ -40,6 +40,10 @@ class BadRecords(ClientError):
         self.last = max(offset, last)
 
 
+class BatchTooLarge(BadRecords):
+    """The next batch decompresses to more than a poll may decompress now."""
+
+
 class FetchedBatches:
     """The batches of one partition in one fetch response, decoded on demand.
 
@@ -49,7 +53,7 @@ class FetchedBatches:
 
     __slots__ = (
         "_aborted", "_batches", "_check", "_isolation", "_next_batch", "_partition",
-        "_producers", "_view", "_walker", "end", "epoch", "size",
+        "_producers", "_view", "_walker", "decompressed_max", "end", "epoch", "size",
     )  # fmt: skip
 
     def __init__(
@@ -73,6 +77,8 @@ class FetchedBatches:
         self._check = check
         self._next_batch = 0
         self._walker: RecordWalker | None = None
+        self.decompressed_max = DECOMPRESSED_LIMIT
+        """Bytes that a batch may decompress to."""
         self.size = len(records)
         self.epoch = -1
         """The leader's epoch of the batch that messages come from."""
@@ -106,6 +112,12 @@ class FetchedBatches:
                 position = taken[-1].offset + 1
         return taken, position, True
 
+    def release(self) -> None:
+        """Release the batch that messages come from; what is left of it is decompressed again."""
+        if self._walker is not None:
+            self._walker = None
+            self._next_batch -= 1
+
     def _records(self, position: int, limit: int) -> list[Record] | None:
         """Some of the next records; None at the end."""
         while True:
@@ -131,7 +143,10 @@ class FetchedBatches:
             self._next_batch += 1
 
     def _bad_records(self, offset: int, problem: EntryError, last: int) -> BadRecords:
-        return BadRecords(self._partition, offset, str(problem), last)
+        is_bounded = self.decompressed_max < DECOMPRESSED_LIMIT
+        is_large = is_bounded and isinstance(problem, EntryTooLarge)
+        kind = BatchTooLarge if is_large else BadRecords
+        return kind(self._partition, offset, str(problem), last)
 
     def _opened(self, batch: memoryview) -> RecordWalker | None:
         """What steps through a batch; None where it has nothing for the application."""
@@ -150,4 +165,4 @@ class FetchedBatches:
         ):
             return None
         self.epoch = header.leader_epoch
-        return walk_records(batch, header=header)
+        return walk_records(batch, limit=self.decompressed_max, header=header)

@@ -7,6 +7,7 @@ from typing import Final
 
 from trilogue.client.kafka.consumer.message import BadRecords, FetchedBatches, Message
 from trilogue.client.kafka.model import Partition
+from trilogue.entry.kafka.record_batch import DECOMPRESSED_LIMIT
 
 NO_OFFSET: Final = -1
 
@@ -35,6 +36,11 @@ class PartitionState:
         self.buffer: deque[FetchedBatches] = deque()
         self.buffered_bytes = 0
         self.high_watermark = self.stable_end = self.log_start = NO_OFFSET
+
+    def release(self) -> None:
+        """Release what is decompressed."""
+        if self.buffer:
+            self.buffer[0].release()
 
     def move_to(self, offset: int) -> None:
         """Go on at an offset; what was fetched ahead is dropped, unless it begins in there."""
@@ -67,11 +73,17 @@ class PartitionState:
         self.buffered_bytes += fetched.size
         self.fetch_at = fetched.end
 
-    def take_messages(self, limit: int) -> list[Message]:
-        """Messages for the application, which is behind them then."""
+    def take_messages(
+        self, limit: int, decompressed_max: int = DECOMPRESSED_LIMIT
+    ) -> list[Message]:
+        """Messages for the application, which is behind them then.
+
+        BatchTooLarge where the first batch decompresses to more than `decompressed_max` bytes.
+        """
         taken: list[Message] = []
         while self.buffer and len(taken) < limit:
             fetched = self.buffer[0]
+            fetched.decompressed_max = decompressed_max
             try:
                 some, self.position, more = fetched.take_messages(self.position, limit - len(taken))
             except BadRecords:

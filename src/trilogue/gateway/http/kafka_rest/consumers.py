@@ -22,13 +22,14 @@ from trilogue.client.errors import InvalidOption, InvalidOptionType
 from trilogue.client.kafka.admin.model import GroupOffset
 from trilogue.client.kafka.client import KafkaClient
 from trilogue.client.kafka.consumer.consumer import Consumer
-from trilogue.client.kafka.consumer.message import Message
+from trilogue.client.kafka.consumer.message import BatchTooLarge, Message
 from trilogue.client.kafka.model import (
     EARLIEST,
     LATEST,
     READ_COMMITTED,
     READ_UNCOMMITTED,
 )
+from trilogue.entry.kafka.record_batch import DECOMPRESSED_LIMIT
 from trilogue.gateway.http.kafka_rest.clients import CLIENT_ID
 from trilogue.gateway.http.kafka_rest.formats import BINARY, FORMATS, decode_stored, media_type
 from trilogue.gateway.http.kafka_rest.rest_errors import (
@@ -48,6 +49,7 @@ from trilogue.gateway.http.kafka_rest.rest_request import (
 )
 from trilogue.gateway.http.kafka_rest.schema_lookup import SchemaLookup
 from trilogue.gateway.http.node_clients import NodeClients
+from trilogue.gateway.http.request_limits import reserve_memory
 
 INSTANCES_MAX: Final = 500
 IDLE_S: Final = 300.0
@@ -58,6 +60,8 @@ TIMEOUT_MAX_MS: Final = 30_000
 REPLY_BYTES: Final = 1 << 20  # of keys and values in one reply, if the client gives no less
 REPLY_RECORDS: Final = 10_000
 BUFFERED_BYTES: Final = 1 << 20
+DECOMPRESSED_MAX: Final = 1 << 20  # of a batch, for which no reply waits
+LARGE_BATCH_BYTES: Final = 4 * DECOMPRESSED_LIMIT  # a batch, its messages, and their JSON
 EXISTS_TEXT: Final = (
     "Consumer with specified consumer ID already exists in the specified consumer group."
 )
@@ -410,17 +414,33 @@ class Instances:
                     "consumer instance",
                 )
             timeout_ms = request.query_number("timeout", found.timeout_ms, TIMEOUT_MAX_MS)
-            records = await _read(found, request.schemas, timeout_ms / 1_000, most)
+            try:
+                records = await _read(found, request, timeout_ms / 1_000, most)
+            finally:
+                found.consumer.decompressed_max = DECOMPRESSED_MAX
+                found.consumer.release_decompressed()
             return RestReply(records, media_type(found.format))
 
 
 async def _read(
-    instance: Instance, schemas: SchemaLookup, timeout_s: float, most: int
+    instance: Instance, request: RestRequest, timeout_s: float, most: int
 ) -> list[dict[str, Any]]:
-    """Return messages of up to `most` bytes, at least one if there is one."""
+    """Return messages of up to `most` bytes, at least one if there is one.
+
+    A batch that decompresses to much waits for the node's memory, and comes alone.
+    """
+    schemas = request.schemas
     consumer, records, size = instance.consumer, list[dict[str, Any]](), 0
+    consumer.decompressed_max = DECOMPRESSED_MAX
     while size < most and len(records) < REPLY_RECORDS:
-        messages = await consumer.poll(0 if records else timeout_s, 1)
+        try:
+            messages = await consumer.poll(0 if records else timeout_s, 1)
+        except BatchTooLarge:
+            if records:  # these first
+                break
+            await reserve_memory(request.http, LARGE_BATCH_BYTES)
+            consumer.decompressed_max = DECOMPRESSED_LIMIT
+            continue
         if not messages:
             break
         message = messages[0]
