@@ -6,7 +6,7 @@ import contextlib
 import os
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -46,22 +46,33 @@ class Healthy(threading.Thread):
     The time that the machine gives to other processes is not counted: see `own_time`. `busiest` is
     the most CPU time that the server used between a request and its response: what the loop did
     first. It does not depend on the load of the machine.
+
+    Of a server that is several processes, the CPU time of all of them counts.
     """
 
-    def __init__(self, pid: int, request: Callable[[], object], close: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        pid: int | Sequence[int],
+        request: Callable[[], object],
+        close: Callable[[], None],
+    ) -> None:
         super().__init__(daemon=True)
-        self.pid, self.request, self.close = pid, request, close
+        self.pids = (pid,) if isinstance(pid, int) else pid
+        self.request, self.close = request, close
         self.stopping = threading.Event()
         self.slowest = self.busiest = 0.0
         self.sent = 0
 
     def run(self) -> None:
         while not self.stopping.wait(0.01):
-            began, used = own_time(self.pid), cpu_time(self.pid)
+            began, used = own_time(*self.pids), self._used()
             self.request()
-            self.slowest = max(self.slowest, own_time(self.pid) - began)
-            self.busiest = max(self.busiest, cpu_time(self.pid) - used)
+            self.slowest = max(self.slowest, own_time(*self.pids) - began)
+            self.busiest = max(self.busiest, self._used() - used)
             self.sent += 1
+
+    def _used(self) -> float:
+        return sum(cpu_time(pid) for pid in self.pids)
 
     def wait_for(self, more: int, seconds: float = 120.0) -> None:
         """Until it was answered so many times more."""

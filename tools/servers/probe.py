@@ -70,10 +70,11 @@ def process_state(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
 
 
-def own_time(pid: int) -> float:
-    """Monotonic seconds without the time in which the first thread of the process, or the calling
-    thread, was ready to run while another process had the core."""
-    return time.monotonic() - made_to_wait(str(pid)) - made_to_wait("thread-self")
+def own_time(*pids: int) -> float:
+    """Monotonic seconds without the time in which the first thread of the processes, or the
+    calling thread, was ready to run while another process had the core."""
+    waited = sum(made_to_wait(str(pid)) for pid in pids)
+    return time.monotonic() - waited - made_to_wait("thread-self")
 
 
 def made_to_wait(task: str) -> float:

@@ -12,10 +12,19 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+from tools.servers.java import jars
 
-from tests.conformance.clients.building import BUILD, HERE, go_program, node_folder, require_go
+from tests.conformance.clients.building import (
+    BUILD,
+    HERE,
+    classes,
+    go_program,
+    node_folder,
+    require_go,
+)
+from tests.conformance.clients.java import QUICK_START
 from tests.conformance.clients.kafka_programs import GO_NEEDS
-from tests.tools import require_program
+from tests.tools import require_jars, require_program
 
 OK: Final = "ok"
 REFUSED: Final = "refused"
@@ -76,9 +85,28 @@ class LoginProgram:
         return done.stdout.splitlines()
 
 
+class JavaLogins(LoginProgram):
+    """The Java client of one version."""
+
+    def __init__(self, version: str) -> None:
+        super().__init__(f"java-{version}")
+        self._version = version
+
+    def require(self) -> None:
+        require_jars(self._version)
+        require_program("javac")
+
+    def command(self) -> list[str | Path]:
+        source = HERE / "java-logins" / "Logins.java"
+        path = f"{jars(self._version)}/*"
+        made = classes(BUILD / "kafka-clients" / f"logins-{self._version}", [source], path)
+        return ["java", *QUICK_START, "-cp", f"{made}:{path}", "Logins"]
+
+
 CLIENTS: Final = [
     *(LoginProgram(name) for name in ("franz-go", "sarama", "kafkajs", "aiokafka")),
     LoginProgram("kafka-python", reports_refusals=False),
+    *(JavaLogins(version) for version in ("2.0.0", "3.9.1", "4.3.1")),
 ]
 
 
