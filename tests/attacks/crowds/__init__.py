@@ -1,0 +1,1 @@
+"""Crowds of clients that are honest, or ask for what is larger than it looks."""
