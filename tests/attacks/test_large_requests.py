@@ -33,7 +33,7 @@ from trilogue.wire.kafka.topics.delete_records import (
 )
 from trilogue.wire.kafka.topics.topics import CreatableTopic, CreateTopicsRequest
 
-MANY = [pytest.mark.long, pytest.mark.timeout(300)]
+MANY = [pytest.mark.long, pytest.mark.timeout(900)]
 MANY_TOPICS = 2_000
 RESOURCE_TOPIC = 2
 NAMES = [f"t{number}" for number in range(MANY_TOPICS)]

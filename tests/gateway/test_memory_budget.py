@@ -26,13 +26,16 @@ from trilogue.gateway.segments.cold_reads import ColdReads
 from trilogue.gateway.stream import STOP_BROKER, Limits, Stream
 
 STALLED_S = 0.05
+PATIENCE_S = 0.2
+RATE_MIN = 10 * MIB
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_budget, "TICK_S", 0.01)
     monkeypatch.setattr(memory_budget, "STALLED_S", STALLED_S)
-    monkeypatch.setattr(memory_budget, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(memory_budget, "PATIENCE_S", PATIENCE_S)
+    monkeypatch.setattr(memory_budget, "RATE_MIN", RATE_MIN)
     clock = SimpleNamespace(monotonic=lambda: asyncio.get_running_loop().time())
     monkeypatch.setattr(memory_budget, "time", clock)  # the loop's: a slow machine changes nothing
 
@@ -164,6 +167,100 @@ def test_one_goes_in_the_end_when_all_move_slowly():
         await asyncio.wait_for(budget.reserve(MemoryHolder(budget), 2 * MIB), 5)
 
         assert [each.is_evicted for each in peers] == [True, False]
+
+    run(test)
+
+
+class SlowPeer(Peer):
+    """Reads what it was sent at a rate, and asks again when its connection was closed."""
+
+    def __init__(self, budget: MemoryBudget, rate: int) -> None:
+        super().__init__(budget, 0, moves=True)
+        self.rate = rate
+        self.closings = 0
+
+    def evict(self) -> None:
+        self.closings += 1
+        super().evict()
+
+    async def read(self, size: int) -> None:
+        """Read so many bytes without being closed meanwhile."""
+        while True:
+            self.is_evicted = False
+            await self.budget.reserve(self, size)
+            while self.size_bytes and not self.is_evicted:
+                await asyncio.sleep(0.01)
+                self.resize(max(0, self.size_bytes - self.rate // 100))
+            if not self.is_evicted:
+                return
+
+
+def test_a_crowd_of_slow_peers_is_served():
+    """Each needs longer than others wait with patience: closed for them, none would ever end."""
+
+    async def test() -> None:
+        size, rate = 4 * MIB, int(1.5 * RATE_MIN)
+        assert size / rate > PATIENCE_S
+        budget = MemoryBudget(20 * MIB)
+        peers = [SlowPeer(budget, rate) for _ in range(40)]
+
+        await asyncio.wait_for(asyncio.gather(*[each.read(size) for each in peers]), 60)
+
+        assert [each.closings for each in peers] == [0] * 40
+        assert not budget.size_bytes
+
+    run(test)
+
+
+def test_a_peer_below_the_least_rate_makes_room():
+    async def test() -> None:
+        budget = MemoryBudget(10 * MIB)
+        slow = SlowPeer(budget, RATE_MIN // 10)
+        steady = SlowPeer(budget, 2 * RATE_MIN)
+        reading = asyncio.create_task(slow.read(5 * MIB))
+        other = asyncio.create_task(steady.read(2 * MIB))
+        await asyncio.sleep(0.05)
+        await asyncio.wait_for(budget.reserve(MemoryHolder(budget), 6 * MIB), 60)
+        await other
+
+        assert slow.closings == 1
+        assert not steady.closings
+        reading.cancel()
+
+    run(test)
+
+
+def test_a_peer_that_moves_without_a_pause_has_time_for_what_is_new():
+    """A consumer of a long backlog holds something all the time, but not the same."""
+
+    async def test() -> None:
+        budget = MemoryBudget(10 * MIB)
+        steady = Peer(budget, 4 * MIB, moves=True)
+        other = Peer(budget, 3 * MIB, moves=True)
+        budget.wait("late", 8 * MIB, lambda: None, connection="late")
+        for _ in range(20):  # longer than any may need
+            await asyncio.sleep(0.1)
+            steady.resize(MIB)
+            steady.resize(4 * MIB)
+
+        assert other.is_evicted
+        assert not steady.is_evicted
+
+    run(test)
+
+
+def test_of_a_crowd_the_newest_goes_first():
+    async def test() -> None:
+        budget = MemoryBudget(10 * MIB)
+        peers = []
+        for _ in range(10):
+            peers.append(Peer(budget, MIB, moves=True, address="crowd"))
+            await asyncio.sleep(0.001)
+        granted: list[None] = []
+        budget.wait("one", MIB, lambda: granted.append(None), connection="c", address="other")
+        await wait_on_loop(lambda: bool(granted))
+
+        assert [each.is_evicted for each in peers] == [False] * 9 + [True]
 
     run(test)
 
@@ -474,11 +571,38 @@ def test_a_connection_that_the_server_does_not_read_is_not_evicted():
     run(test)
 
 
+def test_a_large_frame_takes_the_memory_for_all_of_it_before_it_is_read():
+    """Two that have half of theirs, and no room for the rest, would wait for each other."""
+
+    async def test() -> None:
+        memory = ConnectionMemory(received=MemoryBudget(16 * MIB))
+        first, second = Connection(memory), Connection(memory)
+        octets = frame(bytes(9 * MIB))
+        for each in (first, second):
+            each.transport.receive(octets[: 6 * MIB])
+        assert memory.received.size_bytes < 11 * MIB
+        assert not second.transport.reading
+        first.stream.sweep(1.0)
+        assert memory.received.size_bytes >= 9 * MIB, (
+            "all of the frame is counted until it is whole"
+        )
+        first.transport.receive(octets[6 * MIB :])
+        first.stream.sweep(2.0)
+        first.stream.sweep(3.0)
+        await wait_on_loop(lambda: second.transport.reading)
+        second.transport.receive(octets[6 * MIB :])
+
+        assert first.session.sizes == second.session.sizes == [9 * MIB]
+        assert not memory.received.evictions
+
+    run(test)
+
+
 def test_an_incomplete_frame_that_does_not_grow_costs_its_connection_when_others_wait():
     async def test() -> None:
         memory = ConnectionMemory(received=MemoryBudget(16 * MIB))
         stalled, other = Connection(memory), Connection(memory)
-        stalled.transport.receive(frame(bytes(16 * MIB))[: 9 * MIB])
+        stalled.transport.receive(frame(bytes(11 * MIB))[: 9 * MIB])
         other.transport.receive(frame(bytes(6 * MIB)))
         await wait_on_loop(lambda: bool(other.session.sizes))
 

@@ -33,7 +33,13 @@ from trilogue.gateway.kafka.apis import TABLE as APIS
 from trilogue.gateway.kafka.configs.configs import ANSWER_BYTES_MAX
 from trilogue.gateway.kafka.context import KafkaSettings
 from trilogue.gateway.kafka.fetch.fetch import ROOM_BYTES_MIN
-from trilogue.gateway.memory_budget import RECEIVED_BYTES_MAX, STALLED_S, UNSENT_BYTES_MAX
+from trilogue.gateway.memory_budget import (
+    PATIENCE_S,
+    RATE_MIN,
+    RECEIVED_BYTES_MAX,
+    STALLED_S,
+    UNSENT_BYTES_MAX,
+)
 from trilogue.gateway.reply_queue import BYTES_A_WORK, ITERATION_WORK
 from trilogue.gateway.segments.read_ahead import AHEAD_BYTES_MAX, KEPT_S
 from trilogue.gateway.stream import Limits
@@ -175,13 +181,15 @@ def _memory() -> Iterator[Bound]:
     yield Bound("memory of messages requested and not read yet, of all connections and protocols",
                 size(UNSENT_BYTES_MAX),
                 f"reads of segments wait; fetches return {size(ROOM_BYTES_MIN)} or one batch; "
-                f"a connection that reads nothing for {STALLED_S} s is closed if others wait",
+                f"a connection that reads nothing for {STALLED_S} s, or less than "
+                f"{size(RATE_MIN)} a second for {PATIENCE_S:g} s, is closed if others wait",
                 "connections.unsent-memory")  # fmt: skip
     yield Bound("memory of requests received in part, of all connections and protocols",
                 size(RECEIVED_BYTES_MAX),
-                f"one larger than {size(RECEIVED_FREE)} is not read further, above the limit one "
-                f"larger than {size(INITIAL_CAPACITY)}; a connection that sends nothing for "
-                f"{STALLED_S} s is closed if others wait",
+                f"one larger than {size(RECEIVED_FREE)} is read further when there is room for "
+                f"all of it, above the limit one larger than {size(INITIAL_CAPACITY)}; a "
+                f"connection that sends nothing for {STALLED_S} s, or less than {size(RATE_MIN)} "
+                f"a second for {PATIENCE_S:g} s, is closed if others wait",
                 "connections.received-memory")  # fmt: skip
 
 

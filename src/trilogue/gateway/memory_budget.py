@@ -10,10 +10,11 @@ others'. What waits for room forms a queue for each connection, and connections 
 While there is a queue, memory that can be had again is taken back (`reclaim`), and a connection
 whose peer does not move for `STALLED_S` is closed (`evict`), the largest first, but none that holds
 much less than the others. If all of them move, those of an address with more than `ADDRESS_SHARE`
-of the limit make room for other addresses, and the one that needs longest is closed after
-`PATIENCE_S`; above the limit, as many as are above it. What the node works on ends by itself and is
-never evicted; where all of it waits for more, one goes on above the limit. So the queue always
-moves, and peers that stall cost themselves the connection, only where others need the memory.
+of the limit make room for other addresses. Once others have waited for `PATIENCE_S`, one that has
+had as long and is slower than `RATE_MIN` is closed; above the limit, as many as are above it. What
+the node works on ends by itself and is never evicted; where all of it waits for more, one goes on
+above the limit. So the queue always moves, a peer that moves at `RATE_MIN` is done in time, and one
+that stalls or is slower costs itself the connection, only where others need the memory.
 
 What lost connections held is free for the C library, but not for the system: it lies between what
 others hold, and what is taken next may come from elsewhere. So where they held much, large requests
@@ -49,6 +50,7 @@ ADDRESS_SHARE: Final = 0.5  # of a budget that one address may hold while others
 DEADLOCK_SHARE: Final = 16  # of a budget is made free at once where all wait for each other
 STALLED_S: Final = 0.5  # without progress while others wait
 PATIENCE_S: Final = 5.0  # that others wait for peers that do move
+RATE_MIN: Final = MIB  # bytes a second of a peer for which others wait
 TICK_S: Final = 0.1
 LOST_BYTES_MAX: Final = 32 * MIB  # of lost connections, before the heap is given back
 
@@ -56,12 +58,13 @@ LOST_BYTES_MAX: Final = 32 * MIB  # of lost connections, before the heap is give
 class MemoryHolder:
     """What one connection, or one part of it, holds of a budget."""
 
-    __slots__ = ("address", "budget", "mark", "mark_s", "since_s", "size_bytes")
+    __slots__ = ("address", "budget", "largest_bytes", "mark", "mark_s", "since_s", "size_bytes")
 
     def __init__(self, budget: MemoryBudget, address: str = "") -> None:
         self.budget = budget
         self.address = address
         self.size_bytes = 0
+        self.largest_bytes = 0  # of its size since `since_s`
         self.mark: Hashable = None  # of the last look at its progress
         self.mark_s = self.since_s = 0.0
 
@@ -84,6 +87,15 @@ class MemoryHolder:
 
     def evict(self) -> None:
         """Give everything back, at the cost of the connection."""
+
+    def is_late(self, now_s: float) -> bool:
+        """Whether it needs longer than others have to wait for it."""
+        return now_s - self.since_s > max(PATIENCE_S, self.moved_bytes / RATE_MIN)
+
+    @property
+    def moved_bytes(self) -> int:
+        """Bytes that the peer has sent or read since `since_s`; more where that is not known."""
+        return self.largest_bytes
 
 
 class WorkMemory(MemoryHolder):
@@ -169,10 +181,14 @@ class MemoryBudget:
         change = size - holder.size_bytes
         if not holder.size_bytes:
             self._holders[holder] = None
-            holder.since_s = time.monotonic()
+            holder.since_s, holder.largest_bytes = time.monotonic(), size
             holder.mark = None
         elif not size:
             self._holders.pop(holder, None)
+        elif size > holder.largest_bytes:
+            holder.largest_bytes = size
+        elif size <= holder.largest_bytes // 2:  # half of it is done: the rest has its own time
+            holder.since_s, holder.largest_bytes = time.monotonic(), size
         holder.size_bytes = size
         self._count(holder.address, change)
         if change < 0:
@@ -237,6 +253,7 @@ class MemoryBudget:
                 self.forget(holder)
                 raise
         holder.resize(size)
+        holder.since_s = time.monotonic()  # its peer could not go on before
 
     def forget(self, key: Hashable) -> None:
         """Wait no more: the connection is gone."""
@@ -382,7 +399,7 @@ class MemoryBudget:
             # All of them wait for each other: some have to go.
             victims, missing = stalled, excess + self.limit_bytes // DEADLOCK_SHARE
         elif not idle:
-            victims, missing = self._find_slow(stalled + moving, waiters, now_s)
+            victims, missing = self._find_slow(stalled + moving, waiters, small, now_s)
         for holder in sorted(victims, key=self._rank, reverse=True):
             if missing <= 0:
                 return
@@ -404,11 +421,12 @@ class MemoryBudget:
         return stalled, moving
 
     def _find_slow(
-        self, holders: list[MemoryHolder], waiters: list[_Waiter], now_s: float
+        self, holders: list[MemoryHolder], waiters: list[_Waiter], small: float, now_s: float
     ) -> tuple[list[MemoryHolder], int]:
         """Return holders that may be evicted although they move, and how much is missing.
 
-        Those of an address with more than its share make room for other addresses soon.
+        Those of an address with more than its share make room for other addresses soon. None below
+        the size `small` has to go for one that waits.
         """
         share = self.limit_bytes * ADDRESS_SHARE
         crowd = [each for each in holders if self._by_address[each.address] > share]
@@ -421,10 +439,12 @@ class MemoryBudget:
             return [], 0
         if self.size_bytes > self.limit_bytes:
             return holders, self.size_bytes - self.limit_bytes
-        return [min(holders, key=lambda each: each.since_s)], 1
+        slow = [each for each in holders if each.is_late(now_s) and each.size_bytes >= small]
+        return sorted(slow, key=lambda each: each.since_s)[:1], 1
 
-    def _rank(self, holder: MemoryHolder) -> tuple[int, int]:
-        return self._by_address[holder.address], holder.size_bytes
+    def _rank(self, holder: MemoryHolder) -> tuple[int, int, float]:
+        """Of the largest the newest goes first: the others are nearer to their end."""
+        return self._by_address[holder.address], holder.size_bytes, holder.since_s
 
 
 def resolve_once(waiter: asyncio.Future[None]) -> None:

@@ -226,6 +226,11 @@ class Stream(asyncio.BufferedProtocol):
         return self._dispatcher.held is not None
 
     @property
+    def frames_taken(self) -> int:
+        """How many frames the session took."""
+        return self._dispatcher.frames_taken
+
+    @property
     def has_rest(self) -> bool:
         """Whether bytes that were received wait for a later loop iteration."""
         return self._dispatcher.is_scheduled or self.holds_frame

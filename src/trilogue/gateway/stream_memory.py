@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
 from trilogue.gateway.memory_budget import MemoryBudget, MemoryHolder
-from trilogue.wire.frames import INITIAL_CAPACITY, WIDE_CAPACITY, Frames
+from trilogue.wire.frames import BUSY_CAPACITY, INITIAL_CAPACITY, WIDE_CAPACITY, Frames
 
 RECEIVED_FREE: Final = 1 << 20
 """Bytes of a receive buffer for which a connection does not wait while the budget is not spent."""
@@ -29,6 +30,10 @@ class ConnectionControl(Protocol):
     @property
     def holds_frame(self) -> bool:
         """Whether the session left a frame to be offered again."""
+
+    @property
+    def frames_taken(self) -> int:
+        """How many frames the session took."""
 
     def abort(self, reason: str, **fields: object) -> None:
         """Abort the connection."""
@@ -109,6 +114,11 @@ class UnsentMemory(MemoryHolder):
         self._stream = None
         self._count()
 
+    @property
+    def moved_bytes(self) -> int:
+        """Bytes that the peer has read, or that wait for the transport."""
+        return self.largest_bytes - (self._stream.unsent_bytes if self._stream is not None else 0)
+
     def progress(self) -> int | None:
         """What the transport has left to send."""
         return (self._stream.unsent_bytes or None) if self._stream is not None else None
@@ -124,9 +134,13 @@ class UnsentMemory(MemoryHolder):
 
 
 class ReceivedMemory(MemoryHolder):
-    """The receive buffer of a connection, once it has grown."""
+    """The receive buffer of a connection, once it has grown.
 
-    __slots__ = ("_frames", "_receives", "_stream")
+    Above `RECEIVED_FREE` there has to be room for all of a frame: connections that have half of
+    theirs would wait for each other.
+    """
+
+    __slots__ = ("_frames", "_frames_taken", "_receives", "_stream")
 
     def __init__(
         self,
@@ -140,15 +154,20 @@ class ReceivedMemory(MemoryHolder):
         self._stream = stream
         self._frames = frames
         self._receives = receives
+        self._frames_taken = stream.frames_taken
 
     def admit(self, capacity: int, resume: Callable[[], None]) -> bool:
         """Whether the buffer may have this capacity now; otherwise `resume` is called once."""
-        more = capacity - self.size_bytes
+        size = capacity if capacity <= RECEIVED_FREE else self._frames.frame_bytes()
+        more = size - self.size_bytes
+        if more <= 0:
+            return True
         is_free = capacity <= RECEIVED_FREE and not self.budget.is_spent
         if not is_free and not self.budget.admit(self, more, self.address):
             self.budget.wait(self, more, resume, connection=self, address=self.address)
             return False
-        self.resize(capacity)
+        self.resize(size)
+        self.since_s = time.monotonic()  # the peer could not go on before
         return True
 
     def widen(self) -> bool:
@@ -159,9 +178,14 @@ class ReceivedMemory(MemoryHolder):
         return True
 
     def measure(self) -> None:
-        """Count the capacity that the buffer has now."""
+        """Count the capacity that the buffer has now, and all of a large frame."""
         capacity = self._frames.capacity
-        self.resize(capacity if capacity > INITIAL_CAPACITY else 0)
+        if capacity <= INITIAL_CAPACITY:
+            self.resize(0)
+        elif capacity <= RECEIVED_FREE or (frame := self._frames.frame_bytes()) <= RECEIVED_FREE:
+            self.resize(capacity)
+        else:
+            self.resize(frame if frame > BUSY_CAPACITY else max(frame, capacity))
 
     def release(self) -> None:
         """Count nothing: the connection is closed."""
@@ -178,7 +202,15 @@ class ReceivedMemory(MemoryHolder):
         """How often bytes came, while a frame is incomplete and the server would read the rest."""
         if not self._frames.pending or self._stream.waits_for_server:
             return None
+        if self._frames_taken != self._stream.frames_taken:
+            self._frames_taken = self._stream.frames_taken
+            self.since_s = time.monotonic()
         return self._receives()
+
+    @property
+    def moved_bytes(self) -> int:
+        """Bytes that have come of the frame."""
+        return self._frames.pending
 
     def evict(self) -> None:
         """Close: the frame does not become complete, and others wait for the memory."""

@@ -117,6 +117,9 @@ class Frames(Protocol):
     def next_capacity(self) -> int:
         """Bytes of memory that the next bytes need; 0: no more than there is."""
 
+    def frame_bytes(self) -> int:
+        """Bytes of the frame that has begun, as far as they are known; 0: none has."""
+
     def widen(self) -> None:
         """Have at least `WIDE_CAPACITY` bytes of memory; frames handed out before stay valid."""
 
@@ -215,6 +218,11 @@ class ReceiveBuffer:
         if self._aside is not None or not self._must_grow():
             return 0
         return 2 * self._capacity
+
+    def frame_bytes(self) -> int:
+        """Bytes of the frame that has begun, as far as they are known; 0: none has."""
+        pending = self.pending
+        return pending + self._missing() if pending else 0
 
     def widen(self) -> None:
         """Have at least `WIDE_CAPACITY` bytes of memory; frames handed out before stay valid."""

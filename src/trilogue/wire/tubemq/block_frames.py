@@ -153,6 +153,11 @@ class BlockFrames(ReceiveBuffer):
         self._joined, self._scan, self._length = joined, scan, length
         return None
 
+    def frame_bytes(self) -> int:
+        """Bytes of the frame that has begun; blocks to come are taken for whole ones."""
+        more = max(0, self._blocks - 1) * (_LENGTH_SIZE + BLOCK_SIZE)
+        return super().frame_bytes() + min(more, self.limit)
+
     def _missing(self) -> int:
         if not self._blocks:
             return max(1, _HEAD_SIZE + _LENGTH_SIZE - self.pending)
