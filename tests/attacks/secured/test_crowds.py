@@ -205,7 +205,11 @@ def test_attackers_reach_the_node(crowd: Crowd):
         (answer,) = peer.recv(1 << 16)[9:10]
         assert answer == (TYPES["connected"] if is_known else TYPES["error"])
     with dial(crowd.doors["http"]) as peer:
-        peer.sendall(floods.PATHS["peek"].replace(b"searched", b"stormed") + floods.HOST + b"\r\n")
+        peer.sendall(
+            floods.PATHS["peek"].replace(b"searched", b"stormed-partition-0")
+            + floods.HOST
+            + b"\r\n"
+        )
         status = b"200" if crowd.is_admin else b"403" if is_known else b"401"
         assert peer.recv(1 << 16).startswith(b"HTTP/1.1 " + status)
 
