@@ -63,6 +63,24 @@ def test_a_failed_write_ends_the_server_before_another_ack(
     assert verdict.bad == {}, verdict.examples
 
 
+def test_a_write_of_unknown_outcome_is_not_answered(trilogue: Trilogue, tmp_path: Path):
+    """It may come back: librdkafka would send it again under other numbers after error 56."""
+    require_strace()
+    trilogue.start()
+    create_topic(trilogue.address, "ledger", 1)
+    batch = batch_of(b"a")
+    assert produce(trilogue.address, "ledger", 0, batch) == 0
+    files = sorted((trilogue.data / "journal").iterdir())
+
+    with (
+        injected(trilogue.pid, "error=EIO:when=1", files, tmp_path / "log"),
+        pytest.raises((EOFError, ConnectionError)),
+    ):
+        produce(trilogue.address, "ledger", 0, batch)
+
+    assert trilogue.running.wait(ENDS_WITHIN) > 0
+
+
 @pytest.mark.timeout(240)
 def test_a_full_disk_refuses_writes_serves_reads_and_recovers(
     chance: random.Random, report: Report, tmp_path: Path

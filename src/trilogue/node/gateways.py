@@ -99,6 +99,11 @@ class Gateways:
         if names := [name for name in HTTP_LISTENERS if name in plans]:
             await self._open_http([plans[name] for name in names])
 
+    def suspend(self) -> None:
+        """Close all connections of the protocols' clients at once, without answers."""
+        for listener in self.listeners.values():
+            listener.suspend()
+
     async def load_requests(self) -> None:
         """Load what Kafka's requests need and no client has used yet, in a thread.
 

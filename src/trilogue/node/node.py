@@ -128,6 +128,7 @@ class Node:
         self.conversions = ConversionCache(cache_bytes=settings.number("conversion.cache"))
         self.access: AccessControl
         self.gateways: Gateways
+        self._has_gateways = False
         self._manifests: ManifestWriter
         self._catch_up: Callable[[], Awaitable[None]] | None = None
         self._tracer: MessageTracer | None = None
@@ -136,10 +137,16 @@ class Node:
         self._maintaining: asyncio.Task[None] | None = None
 
     def fail(self, error: BaseException) -> None:
-        """Record an error that no retry helps: nothing is acknowledged from now on."""
+        """Record an error that no retry helps: nothing is acknowledged from now on.
+
+        Connections end without an answer, as the last write may come back at the next start. A
+        client that is told of an error may send its messages again under other sequence numbers.
+        """
         if self.failure is None:
             self.failure = error
             self.state = "failed"
+            if self._has_gateways:
+                self.gateways.suspend()
             log.critical("node.failed", extra={"reason": str(error), "kind": type(error).__name__})
             self.failed.set()
 
@@ -444,6 +451,7 @@ class Node:
             make_authentication=self._make_authentication,
             load_http_app=self._load_http_app,
         )
+        self._has_gateways = True
         await self.gateways.open(plans)
         if self.gateways.kafka is not None:
             self.storage.broker.values.live["trilogue.status"] = self.spell_status

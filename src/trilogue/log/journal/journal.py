@@ -9,8 +9,9 @@ partitions' high watermarks move and their readers are woken; the callbacks of `
 the file is full it is sealed and `on_sealed` runs. So `on_sealed` sees the state after the file's
 last frame and before any later one: the cut of a flush.
 
-An error is final. Nothing is written again, every waiting callback gets `StorageFailed`, every
-later append is refused with it, `on_failed` runs, and the process is expected to end.
+An error is final. Nothing is written again, and what was being written may come back at the next
+start: `on_failed` runs, every waiting callback gets `StorageFailed`, every later append is refused
+with it, and the process is expected to end.
 
     add_entry, add_fact --> the window that fills --> queue (full ones) --> busy --> durable
 
@@ -335,9 +336,9 @@ class Journal:
         self.queued = 0
         for window in (*busy, self.buffer.window):
             window.callbacks = []
+        self.on_failed(failure)
         for callback in callbacks:
             _run_callback(callback, failure)
-        self.on_failed(failure)
 
     def close(self) -> None:
         """Write what was added, and a last frame that marks all of it as durable; then close."""
