@@ -165,7 +165,7 @@ def requests_of_tubemq(crowd: Crowd, stack: contextlib.ExitStack) -> None:
 
 
 def floods_of_http(crowd: Crowd, stack: contextlib.ExitStack) -> None:
-    """Requests in pipelines for each path, from five clients."""
+    """Requests in pipelines for each path, from ten clients."""
     for path in floods.PATHS.values():
         content = (path + floods.HOST + b"\r\n") * 200
 
@@ -174,7 +174,7 @@ def floods_of_http(crowd: Crowd, stack: contextlib.ExitStack) -> None:
             while not stopping.is_set():
                 peer.sendall(content)
 
-        stack.enter_context(floods.sending(stack, crowd, 5, flood))
+        stack.enter_context(floods.sending(stack, crowd, 10, flood))
 
 
 def floods_of_websockets(crowd: Crowd, stack: contextlib.ExitStack) -> None:

@@ -44,6 +44,7 @@ CANCEL_S = 1.0
 REPLY_PIECE_BYTES = 64 << 10
 PLAIN_PIECE_BYTES = 1 << 20  # of a body that is not in chunks
 REPLY_BYTES = 4 << 20  # counted for a reply before its size is known
+FEW_REQUESTS = 8  # that are processed without turns
 
 
 class HttpServer(Server):
@@ -186,6 +187,8 @@ class _Connection(H11Protocol):
         """Run a request, its body and its reply counted, and the reply sent in pieces."""
         if scope["scheme"] == "https":
             scope["state"][CERTIFICATE] = self.transport.get_extra_info("peercert")
+        if len(self.tasks) > FEW_REQUESTS:
+            await next_step()  # else an iteration of the loop is as long as all of them
         request = _CountedRequest(self, scope, receive, send)
         try:
             await self._app(scope, request.receive, request.send)
