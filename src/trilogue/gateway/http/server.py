@@ -27,6 +27,7 @@ from trilogue.gateway.http.connection_limits import BACKLOG, HttpLimits
 from trilogue.gateway.http.peer_memory import PeerMemory
 from trilogue.gateway.http.received_pieces import PIECE_BYTES, ReceivedPieces
 from trilogue.gateway.http.request_limits import BODY_MEMORY, CERTIFICATE, MEMORY
+from trilogue.gateway.http.request_starts import RequestStarts
 from trilogue.gateway.http.websocket_connection import (
     PING_S,
     PONG_S,
@@ -44,7 +45,6 @@ CANCEL_S = 1.0
 REPLY_PIECE_BYTES = 64 << 10
 PLAIN_PIECE_BYTES = 1 << 20  # of a body that is not in chunks
 REPLY_BYTES = 4 << 20  # counted for a reply before its size is known
-FEW_REQUESTS = 8  # that are processed without turns
 
 
 class HttpServer(Server):
@@ -99,6 +99,7 @@ class _Connection(H11Protocol):
     memory: ConnectionMemory
     by_address: Counter[str]
     websockets: WebSockets
+    starts: RequestStarts
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -187,8 +188,7 @@ class _Connection(H11Protocol):
         """Run a request, its body and its reply counted, and the reply sent in pieces."""
         if scope["scheme"] == "https":
             scope["state"][CERTIFICATE] = self.transport.get_extra_info("peercert")
-        if len(self.tasks) > FEW_REQUESTS:
-            await next_step()  # else an iteration of the loop is as long as all of them
+        await self.starts.wait()
         request = _CountedRequest(self, scope, receive, send)
         try:
             await self._app(scope, request.receive, request.send)
@@ -288,6 +288,7 @@ def _config(app: ASGIApp, limits: HttpLimits, memory: ConnectionMemory) -> Confi
         "memory": memory,
         "by_address": Counter[str](),
         "websockets": websockets,
+        "starts": RequestStarts(),
     }
     connection = type("Connection", (_Connection,), own)
     config = Config(
