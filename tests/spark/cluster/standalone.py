@@ -9,7 +9,8 @@ import sys
 import sysconfig
 import venv
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyspark
@@ -19,6 +20,15 @@ from tests.waiting import wait_until
 
 HOST = "127.0.0.1"
 START_S = 400.0
+
+
+def _end(process: subprocess.Popen) -> None:
+    process.terminate()
+    try:
+        process.wait(90)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _clean_environment() -> dict[str, str]:
@@ -82,8 +92,9 @@ class StandaloneCluster:
         for log in logs:
             self._wait(log, r"Successfully (registered) with master")
 
-    def start_connect(self, archive: Path, settings: Mapping[str, str]) -> str:
-        """Start a Connect server that ships an archive, and return its address for clients."""
+    @contextmanager
+    def connect(self, archive: Path, settings: Mapping[str, str]) -> Iterator[str]:
+        """Run a Connect server that ships an archive, at this address; it takes all cores."""
         self._environment |= {"PYTHONPATH": str(archive), "SPARK_DAEMON_MEMORY": "700m"}
         pairs = {
             "spark.connect.grpc.binding.address": HOST,
@@ -98,18 +109,17 @@ class StandaloneCluster:
              "--class", service, "spark-internal"]
         )  # fmt: skip
         port = self._wait(log, r"Spark Connect server started at: \S+:(\d+)")
-        return f"sc://{HOST}:{port}"
+        try:
+            yield f"sc://{HOST}:{port}"
+        finally:
+            _end(self._processes.pop())
 
     def stop(self) -> None:
         """End all processes, the youngest first."""
         for process in reversed(self._processes):
             process.terminate()
         for process in self._processes:
-            try:
-                process.wait(90)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            _end(process)
 
     def _start(self, arguments: list[str]) -> Path:
         log = self.folder / f"{len(self._processes)}.log"

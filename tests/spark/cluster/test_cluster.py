@@ -83,9 +83,8 @@ def test_executors_get_the_package_as_an_archive(rooms):
 
 def test_a_client_of_spark_connect_reads_and_writes(rooms):
     require("grpcio", found=find_spec("grpc_status"))
-    address = rooms.cluster.start_connect(rooms.archive, {"spark.executor.memory": "512m"})
-
-    seen, written = rooms.run(address)
+    with rooms.cluster.connect(rooms.archive, {"spark.executor.memory": "512m"}) as address:
+        seen, written = rooms.run(address)
 
     assert seen == {"count": COUNT, "values": COUNT}
     assert written == EXPECTED
