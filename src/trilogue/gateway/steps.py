@@ -14,6 +14,7 @@ from collections.abc import Coroutine, Generator, Hashable
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
+from trilogue.broker.promise import Promise
 from trilogue.log.steps import Steps
 
 T = TypeVar("T")
@@ -66,6 +67,15 @@ async def next_step(group: Hashable = None) -> None:
     if turns is None:
         turns = _turns[loop] = StepTurns(loop)
     await turns.wait(group)
+
+
+async def wait_until_settled(promise: Promise[Any]) -> None:
+    """Return when a promise has a result or an error."""
+    if promise.done:
+        return
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    promise.then(lambda _: None if future.done() else future.set_result(None))
+    await future
 
 
 def begin_steps(steps: Steps[T]) -> T | Coroutine[Any, Any, T]:

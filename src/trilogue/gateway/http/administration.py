@@ -6,7 +6,6 @@ was faster, it is decided again.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -19,6 +18,7 @@ from trilogue.broker.names import TopicName
 from trilogue.broker.promise import Promise
 from trilogue.broker.topics.topic import Topic
 from trilogue.gateway.dependencies import ProtocolGateway
+from trilogue.gateway.steps import wait_until_settled
 
 ATTEMPTS = 20  # to decide a change again, when others change the same thing at the same time
 T = TypeVar("T")
@@ -104,14 +104,6 @@ class AuthorizedRequest:
             await self.gateway.write_metadata(change)
             grown = change.done.result()
             await await_promise(self.broker.added_partitions.subscribe(grown, before))
-
-
-async def wait_until_settled(promise: Promise[T]) -> None:
-    """Return when a promise has a result or an error."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[None] = loop.create_future()
-    promise.then(lambda _: None if future.done() else future.set_result(None))
-    await future
 
 
 async def await_promise(promise: Promise[T]) -> T:

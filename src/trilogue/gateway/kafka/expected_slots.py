@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from trilogue.broker.errors import BrokerError
-from trilogue.broker.promise import Promise
 from trilogue.broker.topics.topic import Topic
 from trilogue.gateway.kafka.context import GatewayContext
+from trilogue.gateway.steps import wait_until_settled
 from trilogue.wire.kafka.codec.schema import ZERO_UUID
 
 WAIT_S: Final = 5.0  # then the client is refused, and looks again
@@ -41,20 +41,9 @@ async def wait_for_slots(gateway: GatewayContext, key: int, request: object) -> 
     try:
         async with asyncio.timeout(WAIT_S):
             while has_expected_slots(gateway, key, request):
-                await _next_change(gateway)
+                await wait_until_settled(gateway.broker.cluster.ownership.next_change)
     except TimeoutError:
         pass
-
-
-async def _next_change(gateway: GatewayContext) -> None:
-    future: asyncio.Future[None] = gateway.loop.create_future()
-
-    def settle(_promise: Promise[None]) -> None:
-        if not future.done():
-            future.set_result(None)
-
-    gateway.broker.cluster.ownership.next_change.then(settle)
-    await future
 
 
 def _requested_slots(gateway: GatewayContext, key: int, request: Any) -> Iterator[int]:

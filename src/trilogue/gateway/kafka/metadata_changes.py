@@ -13,6 +13,7 @@ from trilogue.broker.errors import BrokerError, InvalidRequest
 from trilogue.broker.metadata_change import MetadataChange
 from trilogue.broker.promise import Promise
 from trilogue.gateway.kafka.context import RequestContext
+from trilogue.gateway.steps import wait_until_settled
 
 
 def check_named_topic(context: RequestContext, before: int, mentioned: int) -> None:
@@ -51,20 +52,6 @@ def _settle(promise: Promise[Any], done: Promise[Any]) -> None:
         promise.set_result(done.result())
 
 
-async def wait_for(context: RequestContext, promise: Promise[Any]) -> None:
-    """Wait until a promise is settled, with a result or an error."""
-    if promise.done:
-        return
-    future: asyncio.Future[None] = context.gateway.loop.create_future()
-
-    def settle(_promise: Promise[Any]) -> None:
-        if not future.done():
-            future.set_result(None)
-
-    promise.then(settle)
-    await future
-
-
 async def wait_for_all(
     context: RequestContext, promises: list[Promise[Any]], timeout_ms: int
 ) -> list[BaseException | None]:
@@ -73,7 +60,7 @@ async def wait_for_all(
     try:
         async with asyncio.timeout(timeout_ms / 1000):
             for promise in promises:
-                await wait_for(context, promise)
+                await wait_until_settled(promise)
     except TimeoutError:
         pass
     return [

@@ -27,6 +27,7 @@ from trilogue.gateway.dependencies import GatewayDependencies, ProtocolGateway
 from trilogue.gateway.pulsar.advertised_listeners import NamedAddresses, of_other_node
 from trilogue.gateway.pulsar.settings import PulsarSettings
 from trilogue.gateway.quota_wait import ByteQuotas
+from trilogue.gateway.steps import wait_until_settled
 from trilogue.gateway.stream import Buffer, Stream
 from trilogue.wire.pulsar.errors import ServerError
 from trilogue.wire.pulsar.frame import SLACK
@@ -187,15 +188,7 @@ class PulsarServices(ProtocolGateway):
 
     async def wait_for(self, promise: Promise[T]) -> T:
         """Wait until a promise is settled; return its result, or raise its error."""
-        if not promise.done:
-            future: asyncio.Future[None] = self.loop.create_future()
-
-            def resolve(_promise: Promise[T]) -> None:
-                if not future.done():
-                    future.set_result(None)
-
-            promise.then(resolve)
-            await future
+        await wait_until_settled(promise)
         return promise.result()
 
 

@@ -18,6 +18,7 @@ from trilogue.broker.errors import (
 from trilogue.broker.node_requests import JoinTransaction
 from trilogue.broker.promise import Promise
 from trilogue.gateway.dependencies import ProtocolGateway
+from trilogue.gateway.steps import wait_until_settled
 
 LIMIT_S: Final = 10.0
 PAUSE_S: Final = 0.05
@@ -31,11 +32,10 @@ async def join_transaction(
 ) -> BrokerError | None:
     """Return None when the part is confirmed, or the refusal; TimeoutError as below."""
     participant = gateway.broker.participant
-    return await send_until_answered(gateway, lambda: participant.join(request))
+    return await send_until_answered(lambda: participant.join(request))
 
 
 async def send_until_answered(
-    gateway: ProtocolGateway,
     send: Callable[[], Promise[None]],
     retriable: tuple[type[BrokerError], ...] = RETRIABLE,
 ) -> BrokerError | None:
@@ -46,21 +46,12 @@ async def send_until_answered(
     pause_s = PAUSE_S
     async with asyncio.timeout(LIMIT_S):
         while True:
-            error = await _settled(gateway, send())
+            promise = send()
+            await wait_until_settled(promise)
+            error = promise.error
             if error is None:
                 return None
             if not isinstance(error, retriable):
                 return error if isinstance(error, BrokerError) else NotReady(str(error))
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
-
-
-async def _settled(gateway: ProtocolGateway, promise: Promise[None]) -> BaseException | None:
-    future: asyncio.Future[BaseException | None] = gateway.loop.create_future()
-
-    def settle(settled: Promise[None]) -> None:
-        if not future.done():
-            future.set_result(settled.error)
-
-    promise.then(settle)
-    return await future

@@ -417,7 +417,6 @@ class Instances:
             try:
                 records = await _read(found, request, timeout_ms / 1_000, most)
             finally:
-                found.consumer.decompressed_max = DECOMPRESSED_MAX
                 found.consumer.release_decompressed()
             return RestReply(records, media_type(found.format))
 

@@ -35,7 +35,6 @@ from trilogue.broker.topics.policies import (
 )
 from trilogue.broker.topics.retention import find_trimmed_start, list_extents
 from trilogue.broker.topics.topic import Topic
-from trilogue.gateway.http.administration import wait_until_settled
 from trilogue.gateway.http.pulsar.admin_request import AdminRequest, AdminRoute
 from trilogue.gateway.http.pulsar.messages import (
     examine_message,
@@ -59,6 +58,7 @@ from trilogue.gateway.http.pulsar.stats import (
 )
 from trilogue.gateway.http.pulsar.topic_clients import count_clients, unload_partition
 from trilogue.gateway.http.request_limits import HttpError
+from trilogue.gateway.steps import wait_until_settled
 
 SHADOW_SOURCE = "PULSAR.SHADOW_SOURCE"  # the property by which a shadow topic is created
 EXISTS = "This topic already exists"

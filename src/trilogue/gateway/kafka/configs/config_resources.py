@@ -28,8 +28,9 @@ from trilogue.gateway.kafka.configs.config_entries import (
     topic_value,
 )
 from trilogue.gateway.kafka.context import RequestContext
-from trilogue.gateway.kafka.metadata_changes import start_change, wait_for
+from trilogue.gateway.kafka.metadata_changes import start_change
 from trilogue.gateway.kafka.topics.replication import check_min_in_sync
+from trilogue.gateway.steps import wait_until_settled
 from trilogue.wire.kafka.configs.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResourceResult,
@@ -121,7 +122,7 @@ class TopicConfigs:
         topic = _find_topic(context, name)
         cluster = context.broker.cluster
         while (pending := cluster.pending_change(topic.name)) is not None:
-            await wait_for(context, pending)
+            await wait_until_settled(pending)
             topic = _find_topic(context, name)
         before = topic.settings
         if replace:
@@ -178,7 +179,7 @@ class BrokerConfigs:
             check_node(context, name)
         values, all_nodes = context.broker.values, not name
         while (pending := values.pending_change(all_nodes=all_nodes)) is not None:
-            await wait_for(context, pending)
+            await wait_until_settled(pending)
         after = values.check(changes, all_nodes=all_nodes, replace=replace)
         return lambda: start_change(context, values.plan_alter(after, all_nodes=all_nodes))
 
@@ -218,7 +219,7 @@ class GroupConfigs:
         _check_group(context, name)
         groups = context.broker.group_values
         while (pending := groups.pending_change(name)) is not None:
-            await wait_for(context, pending)
+            await wait_until_settled(pending)
         after = groups.check(name, changes, replace=replace)
         for key, value in after.items():
             _check_bounds(context, key, value)

@@ -21,8 +21,7 @@ from trilogue.broker.promise import Promise
 from trilogue.broker.topics.topic import Topic
 from trilogue.gateway.kafka.context import PromisedResponse, RequestContext
 from trilogue.gateway.kafka.errors import to_error_code
-from trilogue.gateway.kafka.metadata_changes import wait_for
-from trilogue.gateway.steps import next_step
+from trilogue.gateway.steps import next_step, wait_until_settled
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.groups.delete_groups import (
     DeletableGroupResult,
@@ -62,7 +61,7 @@ async def handle_delete_groups(
         except BrokerError as problem:
             result.error_code = to_error_code(problem)
     for result, promise in waiting:
-        await wait_for(context, promise)
+        await wait_until_settled(promise)
         if promise.error is not None:
             result.error_code = to_error_code(promise.error)
     return DeleteGroupsResponse(results=results)

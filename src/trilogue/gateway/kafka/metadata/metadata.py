@@ -33,9 +33,9 @@ from trilogue.gateway.kafka.authorized_operations import NOT_REQUESTED, authoriz
 from trilogue.gateway.kafka.context import RequestContext
 from trilogue.gateway.kafka.errors import to_error_code
 from trilogue.gateway.kafka.metadata.encoded_topics import assemble, encode_topic
-from trilogue.gateway.kafka.metadata_changes import start_change, wait_for
+from trilogue.gateway.kafka.metadata_changes import start_change
 from trilogue.gateway.reply_queue import BufferedReply
-from trilogue.gateway.steps import begin_steps, next_step, run_in_turns
+from trilogue.gateway.steps import begin_steps, next_step, run_in_turns, wait_until_settled
 from trilogue.log.steps import Steps
 from trilogue.wire.kafka.codec.schema import ZERO_UUID
 from trilogue.wire.kafka.errors import ErrorCode
@@ -159,7 +159,7 @@ async def _create(
     try:
         async with asyncio.timeout(AUTO_CREATE_TIMEOUT_S):
             for promise in promises.values():
-                await wait_for(context, promise)
+                await wait_until_settled(promise)
     except TimeoutError:
         pass
     if context.gateway.catch_up is not None and any(

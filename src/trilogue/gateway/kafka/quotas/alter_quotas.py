@@ -18,8 +18,9 @@ from trilogue.broker.errors import AccessDenied, BrokerError, InvalidRequest
 from trilogue.broker.quotas.quotas import DEFAULT, QuotaEntity, QuotaKind, check_entity, check_rate
 from trilogue.gateway.kafka.context import RequestContext
 from trilogue.gateway.kafka.errors import set_error
-from trilogue.gateway.kafka.metadata_changes import start_change, wait_for
+from trilogue.gateway.kafka.metadata_changes import start_change
 from trilogue.gateway.kafka.quotas.quota_entities import BOUNDS, PARTS
+from trilogue.gateway.steps import wait_until_settled
 from trilogue.wire.kafka.quotas.client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
@@ -80,7 +81,7 @@ async def _record(
             [(entity_key, rates) for _, entity_key, rates in changes]
         )
         promise = start_change(context, change)
-        await wait_for(context, promise)
+        await wait_until_settled(promise)
         problem = promise.error
     except BrokerError as error:
         problem = error

@@ -18,9 +18,9 @@ from trilogue.broker.promise import Promise
 from trilogue.broker.topics.topic import Topic
 from trilogue.gateway.kafka.context import RequestContext
 from trilogue.gateway.kafka.errors import EXPECTED, set_error
-from trilogue.gateway.kafka.metadata_changes import check_named_topic, wait_for, wait_for_all
+from trilogue.gateway.kafka.metadata_changes import check_named_topic, wait_for_all
 from trilogue.gateway.kafka.topics.topics import YIELD_EVERY
-from trilogue.gateway.steps import next_step
+from trilogue.gateway.steps import next_step, wait_until_settled
 from trilogue.wire.kafka.topics.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -64,7 +64,7 @@ async def _start_growth(context: RequestContext, requested: CreatePartitionsTopi
     cluster = context.broker.cluster
     topic = _check(context, requested)
     while (pending := cluster.pending_change(topic.name)) is not None:
-        await wait_for(context, pending)
+        await wait_until_settled(pending)
         topic = _check(context, requested)
     more = requested.count - len(topic.partitions)
     context.count_mutations(more, strict=context.version >= STRICT_SINCE)
@@ -80,7 +80,7 @@ async def _add_partitions(
     try:
         await context.gateway.write_metadata(change)
         subscribed = context.broker.added_partitions.subscribe(change.done.result(), first)
-        await wait_for(context, subscribed)
+        await wait_until_settled(subscribed)
         subscribed.result()
     except EXPECTED as problem:
         grown.set_error(problem)

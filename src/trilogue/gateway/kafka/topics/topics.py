@@ -36,11 +36,10 @@ from trilogue.gateway.kafka.errors import EXPECTED, set_error
 from trilogue.gateway.kafka.metadata_changes import (
     check_named_topic,
     start_change,
-    wait_for,
     wait_for_all,
 )
 from trilogue.gateway.kafka.topics.replication import check_min_in_sync, check_replication_factor
-from trilogue.gateway.steps import next_step
+from trilogue.gateway.steps import next_step, wait_until_settled
 from trilogue.wire.kafka.codec.schema import ZERO_UUID
 from trilogue.wire.kafka.topics.topics import (
     CreatableTopic,
@@ -208,7 +207,7 @@ async def _find_settled_topic(context: RequestContext, requested: DeleteTopicSta
     """Return the topic once no change of its settings is in progress."""
     topic = _find_topic(context, requested)
     while (pending := context.broker.cluster.pending_change(topic.name)) is not None:
-        await wait_for(context, pending)
+        await wait_until_settled(pending)
         topic = _find_topic(context, requested)
     return topic
 

@@ -15,9 +15,8 @@ from trilogue.broker.errors import BrokerError
 from trilogue.broker.promise import Promise
 from trilogue.broker.transactions.coordinator import ProducerIdentity
 from trilogue.gateway.kafka.context import PromisedResponse, RequestContext
-from trilogue.gateway.kafka.metadata_changes import wait_for
 from trilogue.gateway.kafka.transactions.errors import transaction_code
-from trilogue.gateway.steps import next_step
+from trilogue.gateway.steps import next_step, wait_until_settled
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.transactions.end_txn import EndTxnRequest, EndTxnResponse
 
@@ -47,7 +46,7 @@ async def _end_in_turn(context: RequestContext, request: EndTxnRequest) -> EndTx
     promise = _end(context, request)
     if isinstance(promise, EndTxnResponse):
         return promise
-    await wait_for(context, promise)
+    await wait_until_settled(promise)
     return _respond(context.version, promise)
 
 

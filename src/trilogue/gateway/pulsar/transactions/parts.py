@@ -77,7 +77,7 @@ async def _join(connection: PulsarConnection, txn_id: TxnId, part: Part) -> Brok
     """Return None when a part is confirmed, or the refusal as of a coordinator on this node."""
     gateway = connection.gateway
     transactions, participant = gateway.broker.pulsar_transactions, gateway.broker.participant
-    refusal = await send_until_answered(gateway, lambda: transactions.look_up(txn_id), UNREACHED)
+    refusal = await send_until_answered(lambda: transactions.look_up(txn_id), UNREACHED)
     if refusal is not None:
         return refusal
     try:
@@ -86,7 +86,7 @@ async def _join(connection: PulsarConnection, txn_id: TxnId, part: Part) -> Brok
     except BrokerError as problem:
         return problem
     request = JoinTransaction(name, *txn_id.identity, part, adds=True)
-    refusal = await send_until_answered(gateway, lambda: participant.join(request), UNREACHED)
+    refusal = await send_until_answered(lambda: participant.join(request), UNREACHED)
     if isinstance(refusal, ProducerFenced):
         return InvalidTransactionState(f"transaction {txn_id} has ended")
     if isinstance(refusal, UnknownProducerMapping):
