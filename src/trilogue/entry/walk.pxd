@@ -13,6 +13,8 @@ from trilogue.entry.memory cimport (
 
 cdef int64_t _MAX_INT64
 cdef int _CODEC_MASK, _LAST_CODEC, _TRANSACTIONAL
+cdef int _FOREIGN_ATTRIBUTES, _UNKNOWN_CODEC, _WRONG_COUNT
+cdef int _NO_ROOM_FOR_RECORDS, _NEGATIVE_TIMESTAMP, _TIMESTAMPS_GO_BACK
 
 cpdef object read_header(object buffer, Py_ssize_t pos=*)
 
@@ -24,9 +26,13 @@ cpdef object check_produced(object records)
 @cython.locals(fields=tuple, length=int64_t, crc=int64_t, computed=int64_t)
 cpdef tuple checked_fields(object records)
 
-@cython.locals(length=int64_t, attributes=int, last_offset_delta=int64_t, record_count=int64_t,
-               base_timestamp=int64_t, max_timestamp=int64_t)
+cpdef int contents_fault(int attributes, int64_t last_offset_delta, int64_t base_timestamp,
+                        int64_t max_timestamp, int64_t record_count, int64_t size) noexcept
+
+@cython.locals(fault=int)
 cdef int _check_contents(tuple fields) except -1
+
+cdef object _fault_error(int fault, tuple fields)
 
 @cython.locals(attributes=int, producer_id=int64_t, producer_epoch=int, base_sequence=int64_t)
 cdef int _check_producer(tuple fields) except -1

@@ -18,6 +18,7 @@ from trilogue.entry.entry import (
     TRANSACTIONAL,
     Codec,
     CorruptEntry,
+    EntryError,
     EntryHeader,
     EntryTooLarge,
     InvalidEntry,
@@ -41,6 +42,8 @@ _MAX_INT64 = 2**63 - 1
 _CODEC_MASK = CODEC_MASK
 _LAST_CODEC = int(Codec.ZSTD)
 _TRANSACTIONAL = TRANSACTIONAL
+_FOREIGN_ATTRIBUTES, _UNKNOWN_CODEC, _WRONG_COUNT = 1, 2, 3
+_NO_ROOM_FOR_RECORDS, _NEGATIVE_TIMESTAMP, _TIMESTAMPS_GO_BACK = 4, 5, 6
 
 if not cython.compiled:  # walk.pxd imports the compiled version
     from trilogue.entry.header import (
@@ -120,26 +123,54 @@ def checked_fields(records: Buffer) -> Fields:
     return fields
 
 
-def _check_contents(fields: Fields) -> Int:
-    length = fields[1]
-    attributes = fields[4]
-    last_offset_delta = fields[5]
-    base_timestamp = fields[6]
-    max_timestamp = fields[7]
-    record_count = fields[11]
+def contents_fault(  # noqa: PLR0911, PLR0917 - one return for each rule
+    attributes: Int,
+    last_offset_delta: Int,
+    base_timestamp: Int,
+    max_timestamp: Int,
+    record_count: Int,
+    size: Int,
+) -> Int:
+    """Return which rule for a producer's batch its header breaks, by number; 0 for a valid one.
+
+    It makes no object, so that a small batch without a producer can be judged by its bytes alone.
+    """
     if attributes & ~(_CODEC_MASK | _TRANSACTIONAL):
-        raise InvalidEntry(f"a producer may not set attributes {attributes & 0xFFFF:#06x}")
+        return _FOREIGN_ATTRIBUTES
     if attributes & _CODEC_MASK > _LAST_CODEC:
-        raise UnsupportedCompression(f"codec {attributes & _CODEC_MASK} does not exist")
+        return _UNKNOWN_CODEC
     if record_count != last_offset_delta + 1:
-        raise InvalidEntry(f"{record_count} records with last offset delta {last_offset_delta}")
-    if attributes & _CODEC_MASK == 0 and record_count * SMALLEST_RECORD > length - HEADER_SIZE:
-        raise InvalidEntry(f"{record_count} records do not fit into {length - HEADER_SIZE} bytes")
+        return _WRONG_COUNT
+    if attributes & _CODEC_MASK == 0 and record_count * SMALLEST_RECORD > size - HEADER_SIZE:
+        return _NO_ROOM_FOR_RECORDS
     if base_timestamp < -1 or max_timestamp < -1:
-        raise InvalidEntry(f"timestamps {base_timestamp} to {max_timestamp}")
+        return _NEGATIVE_TIMESTAMP
     if max_timestamp < base_timestamp and max_timestamp != -1:
-        raise InvalidEntry(f"timestamps from {base_timestamp} back to {max_timestamp}")
+        return _TIMESTAMPS_GO_BACK
     return 0
+
+
+def _check_contents(fields: Fields) -> Int:
+    fault = contents_fault(fields[4], fields[5], fields[6], fields[7], fields[11], fields[1])
+    if fault:
+        raise _fault_error(fault, fields)
+    return 0
+
+
+def _fault_error(fault: Int, fields: Fields) -> EntryError:
+    size, attributes, last_offset_delta = fields[1], fields[4], fields[5]
+    base_timestamp, max_timestamp, record_count = fields[6], fields[7], fields[11]
+    if fault == _FOREIGN_ATTRIBUTES:
+        return InvalidEntry(f"a producer may not set attributes {attributes & 0xFFFF:#06x}")
+    if fault == _UNKNOWN_CODEC:
+        return UnsupportedCompression(f"codec {attributes & _CODEC_MASK} does not exist")
+    if fault == _WRONG_COUNT:
+        return InvalidEntry(f"{record_count} records with last offset delta {last_offset_delta}")
+    if fault == _NO_ROOM_FOR_RECORDS:
+        return InvalidEntry(f"{record_count} records do not fit into {size - HEADER_SIZE} bytes")
+    if fault == _NEGATIVE_TIMESTAMP:
+        return InvalidEntry(f"timestamps {base_timestamp} to {max_timestamp}")
+    return InvalidEntry(f"timestamps from {base_timestamp} back to {max_timestamp}")
 
 
 def _check_producer(fields: Fields) -> Int:

@@ -4,12 +4,12 @@ from libc.stdint cimport int64_t, uint8_t
 
 from trilogue.entry.header cimport (
     ATTRIBUTES_AT, BASE_TIMESTAMP_AT, CHECKED_FROM, CHECKSUM_AT, HEADER_SIZE, LAST_OFFSET_DELTA_AT, LENGTH_AT,
-    LENGTH_PREFIX, MAGIC, MAGIC_AT, MAX_TIMESTAMP_AT, PRODUCER_ID_AT, RECORD_COUNT_AT, SMALLEST_RECORD
+    LENGTH_PREFIX, MAGIC, MAGIC_AT, MAX_TIMESTAMP_AT, PRODUCER_ID_AT, RECORD_COUNT_AT
 )
 from trilogue.entry.memory cimport bytes_of, load32, load64, quick_crc32c
+from trilogue.entry.walk cimport contents_fault
 
 
-cdef int64_t _LAST_CODEC
 cdef int64_t _COUNT_MAX
 cdef int _TRANSACTIONAL
 cdef Py_ssize_t _ATTRIBUTES
@@ -33,6 +33,5 @@ cdef class PlainBatchAppender:
                          Py_ssize_t size_max) except -2
 
 
-@cython.locals(codec=int64_t, last_offset_delta=int64_t, base_timestamp=int64_t, max_timestamp=int64_t,
-               count=int64_t)
+@cython.locals(attributes=int64_t, count=int64_t, fault=int)
 cdef bint _is_valid(const uint8_t *data, Py_ssize_t size) noexcept
