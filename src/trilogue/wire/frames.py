@@ -43,7 +43,7 @@ from typing import Protocol
 
 import cython
 
-from trilogue.wire.errors import WireError
+from trilogue.wire.errors import FrameTooLarge, WireError
 
 if not cython.compiled:  # frames.pxd takes the compiled version
     from trilogue.wire.memory import bytes_of, signed32, uint32_at
@@ -295,7 +295,8 @@ class Int32Frames(ReceiveBuffer):
         data = bytes_of(self._buffer)
         length = signed32(uint32_at(data, self._start))
         if not 0 <= length <= self.limit:
-            raise WireError(describe_bad_length(length, self.limit))
+            problem = FrameTooLarge if length > self.limit else WireError
+            raise problem(describe_bad_length(length, self.limit))
         stop = start + length
         if stop > self._end:
             return None

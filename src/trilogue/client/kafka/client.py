@@ -26,6 +26,7 @@ from trilogue.client.options import build_options
 if TYPE_CHECKING:
     from trilogue.client.kafka.admin import Admin
     from trilogue.client.kafka.consumer.consumer import Consumer, Listener
+    from trilogue.client.kafka.consumer.large_responses import LargeResponses
     from trilogue.client.kafka.producer.producer import Producer
 
 
@@ -85,12 +86,14 @@ class KafkaClient(ClientBase):
         on_assigned: Listener | None = None,
         on_revoked: Listener | None = None,
         on_lost: Listener | None = None,
+        large_responses: LargeResponses | None = None,
         **options: Any,
     ) -> Consumer:
         """Make a consumer: of topics with a `group`, else of partitions that it is assigned.
 
         What is called when partitions come and go gets the list of them, and may be a coroutine
-        function. Options: see `ConsumerOptions`.
+        function. Consumers that share the memory of a server take turns by `large_responses`.
+        Options: see `ConsumerOptions`.
         """
         from trilogue.client.kafka.admin.offsets import OffsetAdmin
         from trilogue.client.kafka.consumer.consumer import Consumer
@@ -100,6 +103,7 @@ class KafkaClient(ClientBase):
         made = Consumer(
             self._cluster, OffsetAdmin(self._cluster), chosen, f"consumer-{next(self._numbers)}",
             on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost,
+            large_responses=large_responses,
         )  # fmt: skip
         try:
             if topics or pattern is not None:

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 
 from trilogue.client.connection import Dial, FrameConnection
 from trilogue.client.errors import ConnectionLost, ServerUnreachable, Unsupported
-from trilogue.client.kafka.errors import AuthenticationFailed
+from trilogue.client.kafka.errors import AuthenticationFailed, ResponseTooLarge
 from trilogue.client.kafka.security import Security
-from trilogue.wire.errors import WireError
+from trilogue.wire.errors import FrameTooLarge, WireError
+from trilogue.wire.frames import BUSY_CAPACITY
 from trilogue.wire.kafka.api import MESSAGES, NAMES
 from trilogue.wire.kafka.codec.compile import decoder, gatherer
 from trilogue.wire.kafka.codec.header import (
@@ -90,6 +91,10 @@ class KafkaConnection:
     def is_backed_up(self) -> bool:
         """Whether the server reads more slowly than we write."""
         return self._frames.is_backed_up
+
+    def limit_frames(self, limit_bytes: int) -> None:
+        """Accept no longer response from now on: it ends the connection with ResponseTooLarge."""
+        self._frames.frame_limit = limit_bytes
 
     async def drained(self) -> None:
         """Wait until the server has read most of what was written, or the connection is lost."""
@@ -295,8 +300,11 @@ class KafkaConnection:
         self._watch = asyncio.get_running_loop().call_at(deadline, self._look)
 
     def _on_frame(self, frame: memoryview) -> None:
-        # One copy: answers hold views of it, while the receive buffer is used again.
-        body = memoryview(bytes(frame))
+        if len(frame) > BUSY_CAPACITY:  # its buffer would be released anyway
+            body = self._frames.keep_frame(frame)
+        else:
+            # One copy: answers hold views of it, while the receive buffer is used again.
+            body = memoryview(bytes(frame))
         if not self._waiting:
             raise WireError("a response without a request")
         waiting = self._waiting.popleft()
@@ -340,6 +348,8 @@ class KafkaConnection:
     def _lost_error(self, problem: Exception) -> ConnectionLost:
         if isinstance(self._reason, ServerUnreachable):
             return ServerUnreachable(str(self._reason))
+        if isinstance(problem, FrameTooLarge):
+            return ResponseTooLarge(f"{self._address}: {problem}")
         return ConnectionLost(f"{self._address}: {self._reason or problem}")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from trilogue.client.errors import ClientError, ServerRefused, TimedOut
+from trilogue.client.errors import ClientError, ConnectionLost, ServerRefused, TimedOut
 from trilogue.wire.kafka.errors import ErrorCode
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "OffsetOutOfRange",
     "ProducerFenced",
     "QueueFull",
+    "ResponseTooLarge",
     "TimedOut",
     "TransactionAborted",
 ]
@@ -24,6 +25,10 @@ MISSING_TOPIC: Final = (
     "there is no such topic: create it with admin.create_topic, or check the name with "
     "admin.list_topics"
 )
+
+
+class ResponseTooLarge(ConnectionLost):
+    """A response began that is longer than this connection takes now."""
 
 
 class KafkaError(ServerRefused):

@@ -343,6 +343,25 @@ def test_an_instance_reads_aborted_messages_unless_it_refuses(server, rest, topi
     address = make_instance(rest, topic, **{"isolation.level": level})
 
     assert [each["value"] for each in read(rest, address, len(expected))] == expected
+    assert rest.delete(f"{address}/subscription").status_code == 204
+    assert rest.post(f"{address}/subscription", json={"topics": [topic]}).status_code == 204
+    where = {"partitions": [{"topic": topic, "partition": 0}]}
+    while rest.post(f"{address}/positions/beginning", json=where).status_code != 204:
+        rest.get(f"{address}/records", params={"timeout": 100})  # it is assigned by polling
+    assert [each["value"] for each in read(rest, address, len(expected))] == expected
+
+
+def test_json_is_returned_as_it_was_produced(server, rest, topic):
+    producer = Producer({"bootstrap.servers": server.kafka})
+    for value in (b' {"a": 1.50, "b": "\xc3\xa4"}', b'{"a": "\xff"}'):
+        producer.produce(topic, value, partition=0)
+    assert producer.flush(60) == 0
+    address = make_instance(rest, topic)
+
+    assert [each["value"] for each in read(rest, address, 1)] == [{"a": 1.5, "b": "ä"}]
+    refused = rest.get(f"{address}/records", params={"timeout": 5_000})
+    assert refused.status_code == 422
+    assert "utf-8" in refused.json()["message"]
 
 
 def test_an_unknown_isolation_level_is_refused(rest):

@@ -33,6 +33,7 @@ from trilogue.wire.kafka.errors import ErrorCode
 
 if TYPE_CHECKING:
     from trilogue.client.kafka.consumer.group_member import GroupMember
+    from trilogue.client.kafka.consumer.large_responses import LargeResponses
     from trilogue.client.kafka.consumer.offset_committer import MemberIdentity, OffsetCommitter
 
 Listener = Callable[[list[Partition]], "Awaitable[None] | None"]
@@ -55,6 +56,7 @@ class Consumer(AsyncCloseable):
         on_assigned: Listener | None = None,
         on_revoked: Listener | None = None,
         on_lost: Listener | None = None,
+        large_responses: LargeResponses | None = None,
     ) -> None:
         self.options = options
         self.topics: frozenset[str] = frozenset()
@@ -80,6 +82,7 @@ class Consumer(AsyncCloseable):
         self._fetcher = Fetcher(
             cluster, options, lane, self._tasks,
             on_fetched=self._wake, on_position_lost=self._find_positions, failed=self.report_error,
+            large_responses=large_responses,
         )  # fmt: skip
         self._committer: OffsetCommitter | None = None
         if options.group:  # who reads without one loads nothing of groups
@@ -271,10 +274,14 @@ class Consumer(AsyncCloseable):
                 return
             yield message
 
-    def release_decompressed(self) -> None:
-        """Release batches that were decompressed, of which messages are left."""
+    def release_large(self) -> None:
+        """Release batches that were decompressed, and what was received as a large response.
+
+        What is left of them is decompressed, or fetched, again.
+        """
         for held in self._fetcher.held.values():
             held.release()
+        self._fetcher.release_large()
 
     def _on_poll(self) -> None:
         for held in self._given:

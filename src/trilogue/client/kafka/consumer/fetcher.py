@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from trilogue.client.connection import FRAME_LIMIT
 from trilogue.client.deadline_timer import DeadlineTimer
 from trilogue.client.errors import ClientError, ConnectionLost
 from trilogue.client.kafka.cluster import KafkaCluster
@@ -23,9 +24,10 @@ from trilogue.client.kafka.consumer.fetch_session import (
     FetchSession,
     Name,
 )
+from trilogue.client.kafka.consumer.large_responses import LargeResponses
 from trilogue.client.kafka.consumer.message import FetchedBatches
 from trilogue.client.kafka.consumer.partition_state import NO_OFFSET, PartitionState
-from trilogue.client.kafka.errors import KafkaError, OffsetOutOfRange
+from trilogue.client.kafka.errors import KafkaError, OffsetOutOfRange, ResponseTooLarge
 from trilogue.client.kafka.leader_cache import LeaderCache
 from trilogue.client.kafka.model import Partition
 from trilogue.client.kafka.options import ConsumerOptions
@@ -67,6 +69,7 @@ class Fetcher:
         on_fetched: Callable[[], None],
         on_position_lost: Callable[[], None],
         failed: Callable[[Exception], None],
+        large_responses: LargeResponses | None = None,
     ) -> None:
         self._cluster = cluster
         self._options = options
@@ -75,6 +78,9 @@ class Fetcher:
         self._on_fetched = on_fetched
         self._on_position_lost = on_position_lost
         self._failed = failed
+        self._large_responses = large_responses
+        self._has_large = False
+        """Whether the last response was too large to be received out of turn."""
         self._loop = asyncio.get_running_loop()
         self.held: dict[Partition, PartitionState] = {}
         """What is read now, in the order of serving."""
@@ -120,8 +126,14 @@ class Fetcher:
                     self.idle -= 1
                 continue
             try:
+                await self._wait_for_turn()
                 connection = await self._cluster.node(node, self._lane)
+                self._limit_response(connection)
                 throttled_s = await self._fetch(connection, session, wanted, by_id=by_id)
+                self._has_large = False
+            except ResponseTooLarge:
+                session.reset()
+                self._has_large = True
             except ConnectionLost:
                 session.reset()
                 for held in wanted.values():
@@ -135,6 +147,30 @@ class Fetcher:
             else:
                 if throttled_s:
                     await asyncio.sleep(throttled_s)
+
+    async def _wait_for_turn(self) -> None:
+        if self._has_large and self._large_responses is not None:
+            await self._large_responses.wait_for_turn()
+
+    def _limit_response(self, connection: KafkaConnection) -> None:
+        large = self._large_responses
+        if large is not None:
+            limit = FRAME_LIMIT if self._has_large and large.has_turn else large.limit_bytes
+            connection.limit_frames(limit)
+
+    def release_large(self) -> None:
+        """Forget what is more than may be kept out of turn; it will be fetched again."""
+        large = self._large_responses
+        if large is None:
+            return
+        for node in self._sessions:
+            connection = self._cluster.peek(node, self._lane)
+            if connection is not None:
+                connection.limit_frames(large.limit_bytes)
+        if self._buffered() > large.limit_bytes:
+            for held in self.held.values():
+                held.drop_fetched()
+            self.changed()
 
     def _wanted(self, node: int) -> tuple[FetchTargets, bool]:
         """The partitions of the next fetch from a node, and whether topics are named by id."""

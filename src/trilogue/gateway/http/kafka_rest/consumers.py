@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -32,6 +32,7 @@ from trilogue.client.kafka.model import (
 from trilogue.entry.kafka.record_batch import DECOMPRESSED_LIMIT
 from trilogue.gateway.http.kafka_rest.clients import CLIENT_ID
 from trilogue.gateway.http.kafka_rest.formats import BINARY, FORMATS, decode_stored, media_type
+from trilogue.gateway.http.kafka_rest.large_turns import TURN_S, InstanceTurn, LargeTurns
 from trilogue.gateway.http.kafka_rest.rest_errors import (
     FORMAT_MISMATCH,
     ILLEGAL_STATE,
@@ -127,9 +128,17 @@ class OffsetsBody(msgspec.Struct):
 class Instance:
     """One consumer, its client and its format."""
 
-    def __init__(self, client: KafkaClient, consumer: Consumer, body: InstanceBody) -> None:
+    def __init__(
+        self,
+        client: KafkaClient,
+        body: InstanceBody,
+        options: Mapping[str, Any],
+        turn: InstanceTurn,
+    ) -> None:
         self.client = client
-        self.consumer = consumer
+        self.consumer: Consumer
+        self.turn = turn
+        self._options = options
         self.format = body.format
         self.timeout_ms = _whole(body.request_timeout_ms, "consumer.request.timeout.ms")
         self.way = ""  # TOPICS, PATTERN or PARTITIONS, until it is unsubscribed
@@ -142,18 +151,25 @@ class Instance:
         if self.way not in {"", way}:
             raise RestError(ILLEGAL_STATE, EXCLUSIVE_TEXT)
 
+    async def open(self) -> None:
+        """Make the consumer; InvalidOption or InvalidOptionType."""
+        self.consumer = await self.client.consumer(large_responses=self.turn, **self._options)
+
     async def unsubscribe(self) -> None:
         """Leave the group, and read nothing."""
-        options, self.way = self.consumer.options, ""
+        self.way = ""
         await self.consumer.close()
-        self.consumer = await self.client.consumer(
-            group=options.group,
-            reset_to=options.reset_to,
-            auto_commit_s=options.auto_commit_s,
-            min_bytes=options.min_bytes,
-            max_bytes=options.max_bytes,
-            max_buffered_bytes=options.max_buffered_bytes,
-        )
+        await self.open()
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[Consumer]:
+        """Return the consumer for a request that reads messages, which keeps little of them."""
+        self.turn.begin_request()
+        try:
+            yield self.consumer
+        finally:
+            self.consumer.release_large()
+            self.turn.end_request()
 
     def seek(self, topic: str, partition: int, offset: int) -> None:
         """Go on at an offset; RestError where the consumer does not read the partition."""
@@ -170,6 +186,7 @@ class Instances:
         self._clients = clients
         self._known: dict[InstanceKey, Instance] = {}
         self._making: set[InstanceKey] = set()
+        self._turns = LargeTurns()
         self._creators = CreatorCounts()
         self._closing: set[asyncio.Task[None]] = set()
         self._sweeper: asyncio.TimerHandle | None = None
@@ -245,21 +262,23 @@ class Instances:
         assert self._clients is not None
         client = self._clients.make_kafka(self._clients.identify(request.http.scope), CLIENT_ID)
         try:
-            consumer = await client.consumer(
-                group=group,
-                reset_to=RESETS[body.auto_offset_reset],
-                auto_commit_s=5.0 if str(body.auto_commit_enable).lower() == "true" else None,
-                min_bytes=max(1, min_bytes),
-                max_bytes=BUFFERED_BYTES,
-                max_buffered_bytes=BUFFERED_BYTES,
-                isolation=ISOLATIONS[body.isolation_level],
-            )
-            return Instance(client, consumer, body)
+            options = {
+                "group": group,
+                "reset_to": RESETS[body.auto_offset_reset],
+                "auto_commit_s": 5.0 if str(body.auto_commit_enable).lower() == "true" else None,
+                "min_bytes": max(1, min_bytes),
+                "max_bytes": BUFFERED_BYTES,
+                "max_buffered_bytes": BUFFERED_BYTES,
+                "isolation": ISOLATIONS[body.isolation_level],
+            }
+            made = Instance(client, body, options, self._turns.make_turn())
+            await made.open()
         except BaseException as problem:
             await client.close()
             if isinstance(problem, InvalidOption | InvalidOptionType):
                 raise RestError(INVALID_REQUEST, str(problem)) from problem
             raise
+        return made
 
     async def delete(self, request: RestRequest) -> None:
         """Close an instance: it leaves its group."""
@@ -414,10 +433,8 @@ class Instances:
                     "consumer instance",
                 )
             timeout_ms = request.query_number("timeout", found.timeout_ms, TIMEOUT_MAX_MS)
-            try:
+            with found.reading():
                 records = await _read(found, request, timeout_ms / 1_000, most)
-            finally:
-                found.consumer.release_decompressed()
             return RestReply(records, media_type(found.format))
 
 
@@ -433,7 +450,7 @@ async def _read(
     consumer.decompressed_max = DECOMPRESSED_MAX
     while size < most and len(records) < REPLY_RECORDS:
         try:
-            messages = await consumer.poll(0 if records else timeout_s, 1)
+            messages = await _poll(instance, 0 if records else timeout_s)
         except BatchTooLarge:
             if records:  # these first
                 break
@@ -443,6 +460,8 @@ async def _read(
         if not messages:
             break
         message = messages[0]
+        if instance.turn.has_turn:
+            await reserve_memory(request.http, LARGE_BATCH_BYTES)
         try:
             records.append(await _describe(schemas, instance.format, message))
         except RestError:
@@ -452,6 +471,14 @@ async def _read(
             raise
         size += len(message.key or b"") + len(message.value or b"")
     return records
+
+
+async def _poll(instance: Instance, timeout_s: float) -> list[Message]:
+    """Return the next message, if there is one in time; a large one may come later, in turn."""
+    messages = await instance.consumer.poll(timeout_s, 1)
+    if not messages and timeout_s and instance.turn.is_needed:
+        messages = await instance.consumer.poll(TURN_S, 1)
+    return messages
 
 
 async def _describe(schemas: SchemaLookup, embedded: str, message: Message) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import codecs
 from typing import Any, Final
 
 import msgspec
@@ -19,6 +20,7 @@ from trilogue.gateway.http.kafka_rest.schema_lookup import SchemaLookup
 BINARY, JSON = "binary", "json"
 FORMATS: Final = (BINARY, JSON, *SCHEMA_FORMATS)
 UNSUPPORTED_TYPE: Final = 415
+PIECE_BYTES: Final = 64 << 10
 
 
 def media_type(embedded: str) -> str:
@@ -52,19 +54,25 @@ def encode(embedded: str, given: Any) -> bytes | None:
 
 
 async def decode_stored(schemas: SchemaLookup, embedded: str, stored: bytes | None) -> Any:
-    """Return a key or a value in any format as JSON; raises RestError for what is none."""
+    """Return a key or a value in any format, ready to be encoded as JSON; RestError if it is none.
+
+    No second copy of a large one is made: the encoder makes base64 of bytes.
+    """
     if stored is not None and embedded in SCHEMA_FORMATS:
         return await schemas.decode(embedded, stored)
-    return decode(embedded, stored)
-
-
-def decode(embedded: str, stored: bytes | None) -> Any:
-    """Return a key or a value as JSON; raises RestError 422 for what is no JSON."""
-    if stored is None:
-        return None
-    if embedded == BINARY:
-        return base64.b64encode(stored).decode()
+    if stored is None or embedded == BINARY:
+        return stored
     try:
-        return msgspec.json.decode(stored)
+        checked = msgspec.json.decode(stored, type=msgspec.Raw)
+        _check_utf8(stored)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise RestError(NO_JSON_VALUE, f"the message is no JSON: {problem}") from problem
+    return checked
+
+
+def _check_utf8(stored: bytes) -> None:
+    """Raise UnicodeDecodeError where it is no UTF-8, which msgspec does not look at here."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    for at in range(0, len(stored), PIECE_BYTES):
+        decoder.decode(stored[at : at + PIECE_BYTES])
+    decoder.decode(b"", final=True)
