@@ -43,7 +43,7 @@ def compare(module: str, names: Sequence[str], url: str, count: int, size: int) 
         for name in names:
             command = [sys.executable, "-m", module, "--child", name]
             command += ["--url", url, "--messages", str(count), "--size", str(size)]
-            done = subprocess.run(command, check=True, capture_output=True, text=True)
+            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
             for line in done.stdout.splitlines():
                 leg, rate, used = line.split("\t")
                 rows.setdefault((leg, name), []).append((float(rate), float(used)))
@@ -55,13 +55,14 @@ def compare(module: str, names: Sequence[str], url: str, count: int, size: int) 
 
 
 def arguments(
-    about: str, run_one: Callable[[str, str, str, int, bytes], None]
+    about: str, run_one: Callable[[str, str, str, int, bytes], None], *, real: bool = True
 ) -> argparse.Namespace | None:
     """Return the options; None in a child process, which has done its part then."""
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--messages", type=int, default=200_000)
     parser.add_argument("--size", type=int, default=100)
-    parser.add_argument("--real", action="store_true")
+    if real:
+        parser.add_argument("--real", action="store_true", help="beside a real server")
     parser.add_argument("--child", default="")
     parser.add_argument("--url", default="")
     chosen = parser.parse_args()

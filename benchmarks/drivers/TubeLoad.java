@@ -1,3 +1,4 @@
+import java.lang.management.ManagementFactory;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.List;
@@ -27,6 +28,7 @@ import org.apache.inlong.tubemq.corebase.Message;
  *
  *   TubeLoad produce MASTER TOPIC --size 100 --outstanding 2000 --warmup 4 --seconds 4
  *   TubeLoad through MASTER TOPIC --size 100 --rate 200 --pull 0 --warmup 4 --seconds 4
+ *   TubeLoad client  MASTER TOPIC --size 100 --outstanding 2000 --messages 200000 --singles 100
  *   TubeLoad group   MASTER TOPIC --partitions 4 --number 1
  *   TubeLoad member  MASTER TOPIC --number 1
  *   TubeLoad usable  MASTER TOPIC
@@ -35,7 +37,8 @@ import org.apache.inlong.tubemq.corebase.Message;
  *
  * `produce` keeps so many messages on their way (1: send and wait); what is refused with a code is
  * counted and not sent again. `through` sends at a steady pace and takes the time from the call to the
- * consumer's. `group` says how long a group of one waits for all its partitions, and with a second
+ * consumer's. `client` sends so many messages, one of `singles` by itself, and reads them; each for a second
+ * time with its rate and the CPU of this process, a row a leg (side_by_side.py). `group` says how long a group of one waits for all its partitions, and with a second
  * member how long one waits for the other's after it closed. `member` has all partitions and stays
  * until it is killed ("ready" when it has them). `usable` sends until the topic takes something: how
  * long, from the start of the program's first attempt. `until-killed` sends a sequence number at a time
@@ -54,6 +57,7 @@ public class TubeLoad extends Load {
         switch (words[0]) {
             case "produce": produce(sessions, topic); break;
             case "through": through(sessions, master, topic); break;
+            case "client": client(sessions, master, topic); break;
             case "group": group(sessions, master, topic); break;
             case "member": member(sessions, master, topic); break;
             case "usable": usable(sessions, topic); break;
@@ -136,6 +140,82 @@ public class TubeLoad extends Load {
                 room.release();
             }
         }
+    }
+
+    // --- what the client itself costs ----------------------------------------------------------
+
+    interface Leg {
+        void run() throws Exception;
+    }
+
+    static void client(MessageSessionFactory sessions, String master, String topic) throws Exception {
+        int count = (int) option("messages", 200_000);
+        int singles = count / (int) option("singles", 100);
+        Semaphore room = new Semaphore((int) option("outstanding", 2000));
+        MessageProducer producer = producer(sessions, topic);
+        byte[] payload = payload();
+        twice("send", count, () -> sendMany(producer, topic, room, payload, count));
+        twice("send one by one", singles, () -> {
+            for (int n = 0; n < singles; n++) {
+                check(producer.sendMessage(new Message(topic, payload)));
+            }
+        });
+        PullMessageConsumer consumer = pulling(sessions, master, topic);
+        waitFor(consumer, 1);
+        twice("read", count, () -> {
+            for (long left = count; left > 0;) {
+                ConsumerResult result = consumer.getMessage();
+                if (result.isSuccess()) {
+                    left -= result.getMessageList().size();
+                    consumer.confirmConsume(result.getConfirmContext(), true);
+                }
+            }
+        });
+    }
+
+    static void sendMany(MessageProducer producer, String topic, Semaphore room, byte[] payload, int count)
+            throws Exception {
+        int most = room.availablePermits();
+        for (int n = 0; n < count; n++) {
+            room.acquire();
+            producer.sendMessage(new Message(topic, payload), new MessageSentCallback() {
+                @Override
+                public void onMessageSent(MessageSentResult result) {
+                    check(result);
+                    room.release();
+                }
+
+                @Override
+                public void onException(Throwable error) {
+                    fail(error.toString());
+                }
+            });
+        }
+        room.acquire(most);
+        room.release(most);
+    }
+
+    static void check(MessageSentResult result) {
+        if (!result.isSuccess()) {
+            fail(result.getErrCode() + " " + result.getErrMsg());
+        }
+    }
+
+    static void fail(String reason) {
+        System.err.println(reason);
+        Runtime.getRuntime().halt(1);
+    }
+
+    static void twice(String name, int count, Leg leg) throws Exception {
+        com.sun.management.OperatingSystemMXBean process =
+                (com.sun.management.OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
+        leg.run();
+        long cpu = process.getProcessCpuTime();
+        long began = System.nanoTime();
+        leg.run();
+        double seconds = (System.nanoTime() - began) / 1e9;
+        say(String.format("%s\t%.1f\t%.3f", name, count / seconds,
+                (process.getProcessCpuTime() - cpu) / 1e3 / count));
     }
 
     // --- reading -------------------------------------------------------------------------------

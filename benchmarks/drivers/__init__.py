@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tools.servers.java import CLIENT_LOGGING, OPENED
@@ -67,6 +67,19 @@ def compile_java(name: str, into: Path, class_path: str) -> Path:
     return into
 
 
+def java_command(
+    class_path: list[object], name: str, words: list[str], options: dict[str, float]
+) -> list[str]:
+    """How a driver in Java is called; the first folder of its class path has its classes."""
+    command: list[object] = ["java", "-Xms512m", "-Xmx1g", "-XX:MaxDirectMemorySize=1g"]
+    command += [f"-Dlog4j2.configurationFile={class_path[0]}/log4j2.properties"]
+    command += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]  # Kafka's clients of today
+    command += ["-Dio.netty.tryReflectionSetAccessible=true", "-Djava.net.preferIPv4Stack=true"]
+    command += [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED]
+    command += ["-cp", ":".join(str(part) for part in class_path), name, *words]
+    return [str(word) for word in (*command, *spelled(options))]
+
+
 def run_java(
     class_path: list[object],
     name: str,
@@ -76,14 +89,8 @@ def run_java(
     end: Moment = nothing,
     options: dict[str, float],
 ) -> Result:
-    """Run a driver in Java; the first folder of its class path has its classes."""
-    command: list[object] = ["java", "-Xms512m", "-Xmx1g", "-XX:MaxDirectMemorySize=1g"]
-    command += [f"-Dlog4j2.configurationFile={class_path[0]}/log4j2.properties"]
-    command += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]  # Kafka's clients of today
-    command += ["-Dio.netty.tryReflectionSetAccessible=true", "-Djava.net.preferIPv4Stack=true"]
-    command += [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED]
-    command += ["-cp", ":".join(str(part) for part in class_path), name, *words]
-    return run([*command, *spelled(options)], begin, end)
+    """Run a driver in Java (`java_command`)."""
+    return run(java_command(class_path, name, words, options), begin, end)
 
 
 class Drivers:
@@ -132,7 +139,7 @@ def spelled(options: dict[str, float]) -> list[str]:
     return [word for name, value in options.items() for word in (f"--{name}", str(value))]
 
 
-def run(command: list[object], begin: Moment, end: Moment) -> Result:
+def run(command: Sequence[object], begin: Moment, end: Moment) -> Result:
     """Run a driver; its JSON. Errors it counted are an error; one of `begin` kills it."""
     words = [str(word) for word in command]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
