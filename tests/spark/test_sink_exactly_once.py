@@ -41,9 +41,13 @@ EXACTLY_ONCE = {"deliveryGuarantee": "exactly-once"}
 
 def committed(server: Server, topic: str, partitions: int) -> list[str]:
     """All messages that a reader of committed messages gets up to the end of the log."""
+    return read_values(server, topic, partitions, "read_committed")
+
+
+def read_values(server: Server, topic: str, partitions: int, isolation: str) -> list[str]:
     consumer = confluent_kafka.Consumer(
         {"bootstrap.servers": server.kafka, "group.id": "g", "enable.partition.eof": True,
-         "isolation.level": "read_committed"}
+         "isolation.level": isolation}
     )  # fmt: skip
     consumer.assign([confluent_kafka.TopicPartition(topic, each, 0) for each in range(partitions)])
     found, ends = [], 0

@@ -154,6 +154,8 @@ def session(
     if master is None:
         os.environ["PYSPARK_PYTHON"] = sys.executable
         os.environ["SPARK_HOME"] = str(find_spark_home(package, cache))
+    elif python := (settings or {}).get("spark.pyspark.python"):
+        os.environ["PYSPARK_PYTHON"] = python  # PySpark reads no setting for its functions
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
     defaults = {

@@ -9,7 +9,7 @@ import sys
 import sysconfig
 import venv
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -60,9 +60,11 @@ def make_archive(target: Path) -> Path:
 
 
 class StandaloneCluster:
-    """A master and two workers, whose tasks run in one Python."""
+    """A master, and a worker at each of these addresses, whose tasks run in one Python."""
 
-    def __init__(self, folder: Path, java_home: str, python: Path, workers: int = 2) -> None:
+    def __init__(
+        self, folder: Path, java_home: str, python: Path, workers: Sequence[str] = (HOST, HOST)
+    ) -> None:
         self.folder = folder
         self.python = python
         self._home = Path(pyspark.__file__).parent
@@ -83,11 +85,11 @@ class StandaloneCluster:
         self.master = self._wait(log, r"Starting Spark master at (spark://\S+)")
         logs = [
             self._start(
-                [f"{deploy}.worker.Worker", self.master, "--host", HOST, "--cores", "1",
+                [f"{deploy}.worker.Worker", self.master, "--host", host, "--cores", "1",
                  "--memory", "700m", "--webui-port", "0",
                  "--work-dir", str(folder / f"worker-{number}")]
             )
-            for number in range(workers)
+            for number, host in enumerate(workers)
         ]  # fmt: skip
         for log in logs:
             self._wait(log, r"Successfully (registered) with master")
