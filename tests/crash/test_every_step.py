@@ -17,6 +17,7 @@ from random import Random
 
 import pytest
 
+from tests.crash.backlog_workload import BacklogWorkload
 from tests.crash.kafka.group_workload import GroupWorkload
 from tests.crash.log_workload import LogWorkload
 from tests.crash.pulsar.pulsar_workload import PulsarWorkload
@@ -41,6 +42,7 @@ class Case:
 
 CASES = {
     "log": Case(LogWorkload, 12, (".journal", ".segment", ".tmp", "/"), 11),
+    "backlog": Case(BacklogWorkload, 12, (".segment",), 3),
     "groups": Case(GroupWorkload, 12, (".journal", "/"), 3),
     "pulsar": Case(PulsarWorkload, 8),
     "tubemq": Case(TubeMQWorkload, 10, (".journal", "/"), 11),

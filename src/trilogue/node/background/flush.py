@@ -10,10 +10,11 @@
           │
     manifest, for readers without a broker
 
-Waiting files are flushed together, or one by one after a failure. After a failure that may pass (no
-space, a dead helper) the flush is retried with growing delays; meanwhile the tail grows until
-producers wait, and are refused if that takes long. Another failure ends the server: the data is
-safe in the journal.
+Waiting files are flushed together, up to a number of bytes and of entries that bound the memory of
+the job; after a failure fewer, down to one by one, and then more again. After a failure that may
+pass (no space, a dead helper) the flush is retried with growing delays; meanwhile the tail grows
+until producers wait, and are refused if that takes long. Another failure ends the server: the data
+is safe in the journal.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from itertools import islice
+from itertools import accumulate, islice
 from pathlib import Path
 
 import msgspec
@@ -53,7 +54,10 @@ from trilogue.node.storage import Storage
 
 log = logging.getLogger(__name__)
 
-FILES_AT_ONCE = 4
+JOB_BYTES = 256 << 20  # of journal files in one job, and of entries: they bound its memory
+JOB_ENTRIES = 400_000
+JOB_BYTES_MIN = 1 << 20
+AFTER_FAILURE = 8  # a nearly full disk, or a slow store, may have room for so small a part
 LOOK_EVERY_S = 1.0
 RETRY_S = (0.5, 2.0, 5.0, 15.0, 30.0)
 REFUSE_AFTER = 3  # attempts, after which waiting producers are refused, as on a full disk
@@ -133,6 +137,7 @@ class Flusher:
         self._none = asyncio.Event()
         self._none.set()
         self._in_haste = False
+        self._job_bytes = JOB_BYTES
         self._attach()
 
     @property
@@ -235,8 +240,7 @@ class Flusher:
     async def _flush_with_retries(self) -> None:
         tries = 0
         while True:
-            at_once = 1 if tries else FILES_AT_ONCE  # a nearly full disk may have space for one
-            cuts = [cut for cut, _ in zip(self._cuts, range(at_once), strict=False)]
+            cuts = self._next_cuts()
             try:
                 await self._flush(cuts)
             except (
@@ -249,6 +253,7 @@ class Flusher:
                 if isinstance(error, OSError) and error.errno not in _MAY_PASS:
                     raise
                 self.counts.failures += 1
+                self._job_bytes = max(JOB_BYTES_MIN, self._job_bytes // AFTER_FAILURE)
                 wait_s = RETRY_S[min(tries, len(RETRY_S) - 1)]
                 tries += 1
                 if tries >= REFUSE_AFTER:
@@ -258,9 +263,20 @@ class Flusher:
                     self._storage.give_up_reserve()
                 await asyncio.sleep(wait_s)
             else:
+                self._job_bytes = min(JOB_BYTES, 2 * self._job_bytes)
                 for _ in cuts:
                     self._cuts.popleft()
                 return
+
+    def _next_cuts(self) -> list[Cut]:
+        """Return the oldest cuts: one, and as many more as a job may have."""
+        sizes = accumulate(cut.file.size for cut in self._cuts)
+        entries = accumulate(cut.file.entry_count for cut in self._cuts)
+        return [
+            cut
+            for number, (cut, size, count) in enumerate(zip(self._cuts, sizes, entries, strict=True))
+            if not number or (size <= self._job_bytes and count <= JOB_ENTRIES)
+        ]
 
     async def _flush(self, cuts: list[Cut]) -> None:
         began = time.monotonic()
