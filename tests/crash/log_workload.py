@@ -40,6 +40,8 @@ RUN = b"rehearse"
 ONLY_WORN = range(100, 140)  # some segments hold nothing else, and go as a whole
 PASSING = "passing"  # a topic that is made, written to and deleted
 GROUP = "followers"
+BEFORE_FLUSH = 120  # batches of a backlog
+FILES = 5  # of it in one flush: more than one job had when their number was the bound
 SIZES = (60, 120, 300, 1_200, 9_000)
 CODECS = (Codec.NONE, Codec.NONE, Codec.LZ4)
 
@@ -336,3 +338,34 @@ def records_of(data: memoryview, first: int) -> Iterator[tuple[int, bytes | None
         for record in iter_records(entry):
             if record.offset >= first:
                 yield record.offset, record.value
+
+
+class BacklogWorkload(LogWorkload):
+    """Sends much before the first flush, and a little after it: one job takes many journal files.
+
+    So it is when a node recovers the journal of one that could not flush for a while.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(messages=BEFORE_FLUSH + 10)
+        self.largest = 0  # files in one flush
+
+    async def act(self, node: Node) -> None:
+        """Hold the flush at the first batch, and let it go when there are many files."""
+        number = self.written
+        if number == 0:
+            self._gate = asyncio.Event()
+            node.flusher._room = self._gate.wait  # type: ignore[assignment]
+        await super().act(node)
+        if number + 1 == BEFORE_FLUSH:
+            await durable(node)
+            before, waiting = node.flusher.counts.flushes, node.flusher.waiting
+            self._gate.set()
+            while node.flusher.waiting:
+                await pass_time(0.1)
+            self.largest = waiting // max(1, node.flusher.counts.flushes - before)
+
+    def check_coverage(self, events: Counter[str]) -> None:
+        """Many files were flushed by one job."""
+        assert self.largest >= FILES
+        assert events["flush.done"] >= 2

@@ -17,9 +17,8 @@ from random import Random
 
 import pytest
 
-from tests.crash.backlog_workload import BacklogWorkload
 from tests.crash.kafka.group_workload import GroupWorkload
-from tests.crash.log_workload import LogWorkload
+from tests.crash.log_workload import BacklogWorkload, LogWorkload
 from tests.crash.pulsar.pulsar_workload import PulsarWorkload
 from tests.crash.tubemq.tubemq_workload import TubeMQWorkload
 from tests.crash.world import Workload, World, stop_and_go_on

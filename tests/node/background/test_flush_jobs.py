@@ -1,4 +1,4 @@
-"""How many journal files a flush takes at once: bounded by bytes and entries, fewer after failures."""
+"""How many journal files a flush takes: as bytes and entries allow, fewer after failures."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ class Process:
                 direct=False,
                 segments={},
                 apply_flush=lambda _result: None,
-                check_segments=lambda missing: world.missing.update(missing),
+                check_segments=world.missing.update,
             ),
         )
         self.mover = Mover(

@@ -26,7 +26,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from itertools import accumulate, islice
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -270,13 +270,15 @@ class Flusher:
 
     def _next_cuts(self) -> list[Cut]:
         """Return the oldest cuts: one, and as many more as a job may have."""
-        sizes = accumulate(cut.file.size for cut in self._cuts)
-        entries = accumulate(cut.file.entry_count for cut in self._cuts)
-        return [
-            cut
-            for number, (cut, size, count) in enumerate(zip(self._cuts, sizes, entries, strict=True))
-            if not number or (size <= self._job_bytes and count <= JOB_ENTRIES)
-        ]
+        chosen: list[Cut] = []
+        size = count = 0
+        for cut in self._cuts:
+            size += cut.file.size
+            count += cut.file.entry_count
+            if chosen and (size > self._job_bytes or count > JOB_ENTRIES):
+                break
+            chosen.append(cut)
+        return chosen
 
     async def _flush(self, cuts: list[Cut]) -> None:
         began = time.monotonic()
