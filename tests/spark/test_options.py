@@ -6,6 +6,7 @@ import pytest
 
 from trilogue.log.objects.obstore_store import StoreOptions
 from trilogue.spark.errors import OptionError
+from trilogue.spark.plan import check_order
 from trilogue.spark.read_options import COLUMNS, ReadOptions
 from trilogue.spark.segments.segment_place import SegmentPlace
 from trilogue.spark.write_options import WriteOptions
@@ -178,6 +179,36 @@ def test_stream_options_have_no_effect_on_a_batch(more, caplog):
 def test_a_batch_that_would_read_nothing_is_refused():
     with pytest.raises(OptionError, match="nothing would be read"):
         ReadOptions.parse({**READ, "startingOffsets": "latest"}).for_batch()
+
+
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [
+        (
+            {"startingOffsets": '{"t": {"0": -2, "1": 8}}'},
+            {"endingOffsets": '{"t": {"0": 7, "1": 7}}'},
+        ),
+        (
+            {"startingOffsetsByTimestamp": '{"t": {"1": 8}}'},
+            {"endingOffsetsByTimestamp": '{"t": {"1": 7}}'},
+        ),
+    ],
+)
+def test_a_batch_that_starts_behind_its_end_is_refused(start, end):
+    with pytest.raises(OptionError, match="t-1 is to start at 8, which is behind its end, 7"):
+        ReadOptions.parse({**READ, **start, **end}).for_batch()
+    latest = {
+        name: text.replace("7", "-1") for name, text in end.items() if name == "endingOffsets"
+    }
+    ReadOptions.parse({**READ, **start, **latest}).for_batch()
+
+
+def test_a_start_that_proves_to_be_behind_the_end_is_refused():
+    """One of them is a time: known when it is found."""
+    check_order({("t", 0): 7, ("t", 1): 3}, {("t", 0): 7, ("t", 1): 4})
+
+    with pytest.raises(OptionError, match=r"t-0 starts at offset 8, .* offset 7"):
+        check_order({("t", 0): 8}, {("t", 0): 7})
 
 
 @pytest.mark.parametrize(

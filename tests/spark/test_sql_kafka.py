@@ -285,7 +285,7 @@ def run_both(
     where = {} if any("Timestamp" in name for name in options) else {"startingOffsets": "earliest"}
     for kind in FORMATS:
         made = spark.readStream.format(kind).option("kafka.bootstrap.servers", server.kafka)
-        made = made.options(includeHeaders="true", **where, **options)
+        made = made.options(**{"includeHeaders": "true", **where, **options})
         run_to_table(made.load(), folder / kind)
         found[kind] = collect(spark.read.parquet(str(folder / kind / "table")).orderBy("offset"))
     return found

@@ -42,6 +42,17 @@ def ending(at: TopicLookup, options: ReadOptions, partitions: list[Partition]) -
     return _there(at, options, wanted("endingOffsets", options.ending, partitions))
 
 
+def check_order(start: Offsets, end: Offsets) -> None:
+    """Raise OptionError where a partition starts behind its end: one bound is a time, perhaps."""
+    for key, last in sorted(end.items()):
+        if start[key] > last:
+            topic, number = key
+            raise OptionError(
+                f"{topic}-{number} starts at offset {start[key]}, which is behind its end at "
+                f"offset {last}: options of the start and of the end, perhaps times, do not fit"
+            )
+
+
 def _there(at: TopicLookup, options: ReadOptions, requested: Offsets) -> Offsets:
     """Resolve earliest and latest, and check explicit offsets against the log."""
     explicit = [key for key, offset in requested.items() if offset >= 0]

@@ -23,7 +23,7 @@ from trilogue.spark.options import (
 )
 from trilogue.spark.payload.payload_options import PAYLOAD_OPTIONS, PayloadOptions, parse_payloads
 from trilogue.spark.protocols.administration import Administration, parse_administration
-from trilogue.spark.protocols.positions import parse_position
+from trilogue.spark.protocols.positions import format_position, parse_position
 from trilogue.spark.protocols.service_url import SERVICE_OPTIONS, ServiceUrl, parse_service_url
 from trilogue.spark.segments.segment_place import SegmentPlace, parse_segments
 
@@ -124,6 +124,20 @@ def _times(options: Mapping[str, str], which: str) -> Bounds | None:
         return int(one)
     name = f"{which}OffsetsByTimestamp"
     return _by_partition(name, options[name], 0) if name in options else None
+
+
+def _check_order(start: Bounds | None, end: Bounds | None) -> None:
+    """Raise OptionError where a partition is to start behind its end, as Spark's source does."""
+    if not isinstance(start, dict) or not isinstance(end, dict):
+        return
+    for topic, parts in start.items():
+        for number, first in parts.items():
+            last = end.get(topic, {}).get(number, LATEST)
+            if first > last >= 0:
+                raise OptionError(
+                    f"{topic}-{number} is to start at {format_position(first)}, "
+                    f"which is behind its end, {format_position(last)}"
+                )
 
 
 def _strategy(options: Mapping[str, str]) -> bool:
@@ -304,6 +318,10 @@ class ReadOptions:
                 log.info("spark.option-without-effect option=%s", name)
         if self.starting == LATEST and self.starting_ms is None:
             raise OptionError("startingOffsets cannot be latest for a batch: nothing would be read")
+        if self.starting_ms is not None or self.ending_ms is not None:
+            _check_order(self.starting_ms, self.ending_ms)
+        else:
+            _check_order(self.starting, self.ending)
         return self
 
     def for_stream(self) -> ReadOptions:

@@ -11,7 +11,7 @@ from trilogue.client.kafka.model import EARLIEST
 from trilogue.spark.errors import explained_errors
 from trilogue.spark.filters import ALL_COLUMNS, OF_PARTITIONS, ReadFilter
 from trilogue.spark.offsets import Ids, Offsets, Range, ranges
-from trilogue.spark.plan import ending, starting
+from trilogue.spark.plan import check_order, ending, starting
 from trilogue.spark.processes import exempt_modules
 from trilogue.spark.read_options import ReadOptions
 from trilogue.spark.topic_lookup import TopicLookup, find_lookup, find_partition_ids
@@ -43,9 +43,11 @@ class BatchReader(DataSourceReader):
         options = self._options
         at = find_lookup(options)
         partitions = at.partitions(options)
-        start, end = self._narrow(
-            at, starting(at, options, partitions, EARLIEST), ending(at, options, partitions)
-        )
+        start = starting(at, options, partitions, EARLIEST)
+        end = ending(at, options, partitions)
+        if options.service is None:
+            check_order(start, end)
+        start, end = self._narrow(at, start, end)
         return [*planned(at, options, start, end, at.ids(partitions))]
 
     def _narrow(self, at: TopicLookup, start: Offsets, end: Offsets) -> tuple[Offsets, Offsets]:
