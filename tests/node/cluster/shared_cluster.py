@@ -22,6 +22,7 @@ class SharedCluster:
         self.objects = folder / "objects"
         self.objects.mkdir()
         self.processes: list[Server] = []
+        self.environment: Mapping[str, str] = {}
         self.spread_after = "3s"  # so that a node which is started again has its slots
 
     def launch(
@@ -36,6 +37,7 @@ class SharedCluster:
             self.folder / name,
             listen={**LISTEN, **(listen or {})},
             arguments=["--cluster", self.url, "--node", str(node_id), *arguments],
+            environment=self.environment,
             settings={
                 "nodes": 1,
                 "ack": "shared",
