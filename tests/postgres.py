@@ -36,7 +36,7 @@ def find_programs() -> Path | None:
     folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
     found = shutil.which("initdb")
     if found:
-        folders.insert(0, Path(found).parent)
+        folders.insert(0, Path(found).resolve().parent)
     return next((each for each in folders if (each / "initdb").exists()), None)
 
 
@@ -65,7 +65,15 @@ class PostgresServer:
 
     def initialize(self) -> None:
         options = ["-U", "trilogue", "-A", "trust", "--no-sync", "-E", "UTF8", "--locale", "C"]
-        command = [str(self.programs / "initdb"), "-D", str(self.data), *options]
+        self._run_program("initdb", "-D", str(self.data), *options)
+
+    def copy(self, primary: PostgresServer) -> None:
+        """Make the data of a standby, which follows `primary` once it is started."""
+        at = ["-d", primary.url("postgres"), "--write-recovery-conf", "--no-sync"]
+        self._run_program("pg_basebackup", "-D", str(self.data), *at)
+
+    def _run_program(self, name: str, *arguments: str) -> None:
+        command = [str(self.programs / name), *arguments]
         subprocess.run(command, check=True, capture_output=True, cwd="/", user=self._user)
 
     @property
@@ -134,13 +142,18 @@ class PostgresServer:
 
 
 @contextlib.contextmanager
-def running_postgres(*options: str) -> Iterator[PostgresServer]:
-    """A server that runs, for the fixture of a module or a session."""
+def running_postgres(
+    *options: str, primary: PostgresServer | None = None
+) -> Iterator[PostgresServer]:
+    """A server that runs, for the fixture of a module or a session; a standby of `primary`."""
     programs = require_postgres()
     with tempfile.TemporaryDirectory(prefix="trilogue-postgres-") as folder:
         Path(folder).chmod(0o755)
         server = PostgresServer(programs, Path(folder))
-        server.initialize()
+        if primary is None:
+            server.initialize()
+        else:
+            server.copy(primary)
         try:
             server.start(*options)
             yield server
