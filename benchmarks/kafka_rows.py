@@ -19,6 +19,7 @@ from benchmarks.gates import (
 from benchmarks.kafka_mixed import mixed_leg
 from benchmarks.rows import Row
 
+KAFKA_VERSION = "3.9.1"
 ONE = {"connections": 1, "window": 1, "size": 100}
 PIPELINED = {"connections": 4, "window": 100, "size": 100}
 BATCHES_16K = {"connections": 4, "window": 8, "records": 16, "size": 1000}

@@ -52,7 +52,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--tubemq-rounds", type=int, default=1)
     parser.add_argument("--only", choices=PEERS, help="rows beside this server, no others")
     parser.add_argument("--ours", action="store_true", help="only Trilogue, beside nobody")
-    parser.add_argument("--kafka-version", default="3.9.1")
+    parser.add_argument("--kafka-version", default=kafka_rows.KAFKA_VERSION)
     parser.add_argument("--directory", type=Path, default=BUILD)
     parser.add_argument("--no-save", action="store_true")
     return parser.parse_args()

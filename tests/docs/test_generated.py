@@ -103,6 +103,22 @@ def test_a_row_that_the_newest_run_does_not_have_is_shown_of_an_older_one(tmp_pa
     assert "given-up" not in shown
 
 
+def test_each_version_of_a_server_has_its_newest_rows(tmp_path: Path):
+    newer = result("2026-01-03", 0.25)
+    newer["versions"] = {**newer["versions"], "kafka": "9.9.9"}
+    older = (("a", result("2026-01-01", 0.2)), ("b", result("2026-01-02", 0.21)))
+    for letter, each in older:
+        (tmp_path / f"{letter}.json").write_text(json.dumps(each))
+    (tmp_path / "c.json").write_text(json.dumps(newer))
+
+    shown = numbers(tmp_path)
+
+    assert shown.count("| one-in-flight |") == 2
+    assert "| one-in-flight | p50 ms | 0.900 | 0.250 |" in shown
+    assert "| one-in-flight | p50 ms | 0.900 | 0.210 |" in shown
+    assert shown.count("--rows one-in-flight --kafka-version 9.9.9`") == 1
+
+
 def test_a_gate_that_was_missed_is_reported(tmp_path: Path):
     (tmp_path / "a.json").write_text(json.dumps(result("2026-01-03", 0.5, passed=False)))
 

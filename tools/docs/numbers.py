@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks import kafka_rows, pulsar, tubemq
 from benchmarks.gates import KAFKA, KAFKA_DEFAULT, TRILOGUE
-from benchmarks.kafka_rows import ROWS
+from benchmarks.kafka_rows import KAFKA_VERSION, ROWS
 from benchmarks.pulsar import PULSAR
 from benchmarks.report import RESULTS, SHOWN
 from benchmarks.tubemq import DURABILITY, TUBEMQ
@@ -107,7 +107,7 @@ def _beside(peer: str, path: Path, result: Result, rows: list[Result]) -> str:
             table(("load", "figure", *head, "Trilogue"), lines),
             _gates(rows),
             _conditions(result, peer)
-            + f" File: [{path.name}](../../{shown}). Measured by `{_command(peer, rows)}`.",
+            + f" File: [{path.name}](../../{shown}). Measured by `{_command(peer, result, rows)}`.",
         ]
     )
 
@@ -165,21 +165,26 @@ def _newest_first(results: Path) -> list[tuple[Path, Result]]:
 def newest_runs(results: Path, peer: str) -> list[tuple[Path, Result, list[Result]]]:
     """The runs beside a server, the newest first, each with the rows that no newer one has.
 
-    Rows that were given up are passed over.
+    A run beside another version of the server has rows of its own. Rows that were given up are
+    passed over.
     """
     runs = []
-    left = set(NAMES[peer])
+    left: dict[str, set[str]] = {}
     for path, result in _newest_first(results):
-        rows = [row for row in result["rows"] if row["name"] in left and is_beside(peer, row)]
+        names = left.setdefault(result["versions"].get(peer, ""), set(NAMES[peer]))
+        rows = [row for row in result["rows"] if row["name"] in names and is_beside(peer, row)]
         if any(peer in row["median"] for row in rows):
             runs.append((path, result, rows))
-            left -= {row["name"] for row in rows}
+            names -= {row["name"] for row in rows}
     return runs
 
 
-def _command(peer: str, rows: list[Result]) -> str:
+def _command(peer: str, result: Result, rows: list[Result]) -> str:
     names = [row["name"] for row in rows]
     chosen = f" --rows {','.join(names)}" if len(names) < len(NAMES[peer]) / 2 else ""
+    version = result["versions"].get(peer)
+    if peer == KAFKA and version != KAFKA_VERSION:
+        chosen += f" --kafka-version {version}"
     return f"{RUN} --only {peer}{chosen}"
 
 

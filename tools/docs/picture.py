@@ -26,7 +26,7 @@ TOP = 62
 def draw(results: Path = RESULTS) -> str:
     """Return the picture as SVG: one group of bars per load, throughput left, CPU right."""
     runs = newest_runs(results, KAFKA)
-    rows = {row["name"]: row["median"] for _, _, found in runs for row in found}
+    rows = {row["name"]: row["median"] for _, _, found in reversed(runs) for row in found}
     loads = [load for load in LOADS if load[0] in rows]
     step = BAR * len(SERVERS) + GAP
     parts = [_text(LEFT, 20, "throughput, Kafka default = 1", "bold")]
