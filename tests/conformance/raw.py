@@ -15,7 +15,8 @@ from tools.servers.probe import call
 
 from tests.server import count_nodes
 
-PRODUCE, FETCH, LIST_OFFSETS, METADATA = 0, 1, 2, 3
+PRODUCE, FETCH, LIST_OFFSETS, METADATA, FIND_COORDINATOR = 0, 1, 2, 3, 10
+TRANSACTION = 1  # a coordinator of transactions
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 BATCH_HEADER = struct.Struct(">qiibIhiqqqhii")
 LATEST, EARLIEST = -1, -2
@@ -95,6 +96,21 @@ def leader_of(address: str, topic: str, partition: int) -> str:
         numbers(f"{copies}i")
         numbers("{}i".format(*numbers("i")))  # in sync
     return nodes[leaders[partition]]
+
+
+def coordinator_of(address: str, transactional_id: str) -> str:
+    """The node with the transactions of an id, by FindCoordinator v1."""
+    if count_nodes() == 1:
+        return address
+    body = text(transactional_id) + struct.pack(">b", TRANSACTION)
+    answer = call(address, FIND_COORDINATOR, 1, body)
+    error, size = struct.unpack_from(">hh", answer, 4)
+    assert error == 0, f"FindCoordinator error {error}"
+    at = 8 + max(size, 0) + 4
+    (size,) = struct.unpack_from(">h", answer, at)
+    host = answer[at + 2 : at + 2 + size].decode()
+    (port,) = struct.unpack_from(">i", answer, at + 2 + size)
+    return f"{host}:{port}"
 
 
 def fetch(

@@ -13,7 +13,7 @@ from zlib import crc32
 
 from tools.servers.probe import call
 
-from tests.conformance.raw import FETCH, PRODUCE, text
+from tests.conformance.raw import FETCH, PRODUCE, leader_of, text
 
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
 APPEND_TIME = 8
@@ -100,7 +100,7 @@ def produce(
 ) -> Answer:
     """One Produce v0-v2 to partition 0."""
     body = struct.pack(">hii", acks, 10_000, 1) + text(topic) + struct.pack(">ii", 1, 0)
-    answer = call(address, PRODUCE, version, body + sized(records))
+    answer = call(leader_of(address, topic, 0), PRODUCE, version, body + sized(records))
     at = 4 + len(text(topic)) + 4
     _, error, offset = struct.unpack_from(">ihq", answer, at)
     time = struct.unpack_from(">q", answer, at + 14)[0] if version >= 2 else -1
@@ -122,7 +122,8 @@ def fetch(
     body += struct.pack(">i", all_max_bytes) if version >= 3 else b""
     body += struct.pack(">i", 1) + text(topic)
     body += struct.pack(">iiqi", 1, 0, offset, max_bytes)
-    answer = call(address, FETCH, version, body, timeout=60.0 + max_wait_ms / 1000)
+    leader = leader_of(address, topic, 0)
+    answer = call(leader, FETCH, version, body, timeout=60.0 + max_wait_ms / 1000)
     at = (4 if version >= 1 else 0) + 4 + len(text(topic)) + 4
     _, error, high_watermark, size = struct.unpack_from(">ihqi", answer, at)
     records = answer[at + 18 : at + 18 + max(size, 0)]

@@ -76,6 +76,7 @@ from trilogue.broker.names import TopicName
 from trilogue.broker.non_persistent import topics as non_persistent_topics
 from trilogue.broker.non_persistent.topics import NonPersistentTopics
 from trilogue.broker.producers.access_modes import Writers
+from trilogue.broker.producers.described import NodeProducers
 from trilogue.broker.producers.idempotence import Producers
 from trilogue.broker.promise import Promise
 from trilogue.broker.quotas import quotas
@@ -245,11 +246,13 @@ class Broker:
             self.participant,
         )
         self.added_partitions = AddedPartitions(cluster, self.subscriptions, self.branches)
+        self.node_producers = NodeProducers(cluster, self.branches)
         self.node_requests = NodeRequestHandler(
             self.transactions,
             self.participant,
             self.pulsar_transactions.answer_name,
             self.added_partitions.handle,
+            self.node_producers.handle,
         )
 
     def _make_groups(

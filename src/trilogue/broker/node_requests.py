@@ -5,6 +5,7 @@
     EndBranch            to a node that has a part of a transaction: this is the outcome
     ListSubscriptions    to the owner of a partition: which durable subscriptions has it?
     CreateSubscription   to the owner of partitions that were added: they get this one
+    DescribeProducers    to the owner of a partition: which producers has it?
 
 The answer is that it is done and durable, with what was found, or the error. A request that was
 sent may arrive twice, or without its answer: both have the same effect when they are repeated. A
@@ -110,9 +111,35 @@ class SubscriptionRows(msgspec.Struct, frozen=True, array_like=True):
     is_last: bool
 
 
+class DescribeProducers(msgspec.Struct, frozen=True, tag="describe-producers", array_like=True):
+    """The producers of a partition, in the order of their ids."""
+
+    partition_id: int
+    after: int  # ids above this one
+
+
+class ProducerRow(msgspec.Struct, frozen=True, array_like=True):
+    """A producer of a partition; -1 for what it has not."""
+
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    active_ms: int
+    transaction_offset: int  # where its open transaction begins
+
+
+class ProducerRows(msgspec.Struct, frozen=True, array_like=True):
+    """Some producers; `is_last` is false where there are more."""
+
+    rows: tuple[ProducerRow, ...]
+    is_last: bool
+
+
 SubscriptionRequest: TypeAlias = ListSubscriptions | CreateSubscription
-NodeRequest: TypeAlias = JoinTransaction | FindTransaction | EndBranch | SubscriptionRequest
-NodeReply: TypeAlias = TransactionName | SubscriptionRows | None
+NodeRequest: TypeAlias = (
+    JoinTransaction | FindTransaction | EndBranch | SubscriptionRequest | DescribeProducers
+)
+NodeReply: TypeAlias = TransactionName | SubscriptionRows | ProducerRows | None
 
 
 class NodePort(Protocol):

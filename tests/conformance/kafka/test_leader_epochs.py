@@ -25,7 +25,7 @@ pytestmark = pytest.mark.timeout(300)
 def epoch_end(address: str, topic: str, epoch: int, *, current: int = -1) -> tuple[int, int, int]:
     """OffsetForLeaderEpoch v2 of partition 0: error, epoch, end offset."""
     body = struct.pack(">i", 1) + raw.text(topic) + struct.pack(">iiii", 1, 0, current, epoch)
-    answer = call(address, OFFSET_FOR_LEADER_EPOCH, 2, body)
+    answer = call(raw.leader_of(address, topic, 0), OFFSET_FOR_LEADER_EPOCH, 2, body)
     at = 4 + 4 + len(raw.text(topic)) + 4
     error, _, found, offset = struct.unpack_from(">hiiq", answer, at)
     return error, found, offset

@@ -26,6 +26,7 @@ from trilogue.broker.facts import CursorMove, CursorMoves, FactJournal, FactKind
 from trilogue.broker.facts import Protocol as Door
 from trilogue.broker.node_requests import (
     CreateSubscription,
+    DescribeProducers,
     EndBranch,
     FindTransaction,
     JoinTransaction,
@@ -321,11 +322,13 @@ class NodeRequestHandler:
         participant: TransactionParticipant,
         find_name: Callable[[FindTransaction], TransactionName],
         handle_subscriptions: Callable[[SubscriptionRequest], Promise[NodeReply]],
+        describe_producers: Callable[[DescribeProducers], Promise[NodeReply]],
     ) -> None:
         self._coordinator = coordinator
         self._participant = participant
         self._find_name = find_name
         self._handle_subscriptions = handle_subscriptions
+        self._describe_producers = describe_producers
 
     def handle(self, sender: int, request: NodeRequest) -> Promise[NodeReply]:
         """Return a promise that is kept when the request is done and durable."""
@@ -335,6 +338,8 @@ class NodeRequestHandler:
             return self._join(request)
         if isinstance(request, ListSubscriptions | CreateSubscription):
             return self._handle_subscriptions(request)
+        if isinstance(request, DescribeProducers):
+            return self._describe_producers(request)
         try:
             return Promise.resolved(self._find_name(request))
         except BrokerError as error:

@@ -28,6 +28,7 @@ from trilogue.broker.errors import ALL_ERRORS, BrokerError, NotOwner
 from trilogue.broker.node_requests import (
     NodeReply,
     NodeRequest,
+    ProducerRows,
     SubscriptionRows,
     TransactionName,
 )
@@ -54,6 +55,12 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
     message: str = ""
     name: TransactionName | None = None
     subscriptions: SubscriptionRows | None = None
+    producers: ProducerRows | None = None
+
+    @property
+    def found(self) -> NodeReply:
+        """What was found, if anything."""
+        return self.name or self.subscriptions or self.producers
 
 
 encode = msgspec.msgpack.Encoder().encode
@@ -88,6 +95,8 @@ def encode_outcome(promise: Promise[NodeReply]) -> Answer:
         reply = promise.result()
         if isinstance(reply, SubscriptionRows):
             return Answer(subscriptions=reply)
+        if isinstance(reply, ProducerRows):
+            return Answer(producers=reply)
         return Answer(name=reply)
     kind = type(error)
     return Answer(kind.__name__ if kind in _ERRORS.values() else _NOT_READY, str(error))

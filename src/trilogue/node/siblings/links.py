@@ -160,7 +160,7 @@ class PeerLink:
             if promise is None:
                 continue
             if error is None:
-                promise.set_result(answer.subscriptions or answer.name)
+                promise.set_result(answer.found)
             else:
                 promise.set_error(error)
 

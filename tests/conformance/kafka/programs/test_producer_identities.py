@@ -14,7 +14,7 @@ from tests.conformance.clients import DEADLINE
 from tests.conformance.clients.administrators import CONFLUENT, KAFKA_PYTHON
 from tests.conformance.clients.kafka_programs import JAVA_2, JAVA_4, JavaClient
 from tests.conformance.kafka.test_transactions import producer, read, write
-from tests.conformance.raw import text
+from tests.conformance.raw import coordinator_of, text
 
 NAME, TOPIC = "used-up", "topic"
 INIT_PRODUCER_ID, END_TXN = 22, 26
@@ -41,7 +41,7 @@ def replies(connection: socket.socket, count: int) -> Iterator[bytes]:
 
 def use_up_epochs(address: str, left: int) -> tuple[int, int]:
     """Initialise a producer again and again until few epochs are left; return the last identity."""
-    host, port = address.split(":")
+    host, port = coordinator_of(address, NAME).split(":")
     request = frame(INIT_PRODUCER_ID, 0, text(NAME) + struct.pack(">i", 60_000))
     producer_id, epoch = -1, -1
     with socket.create_connection((host, int(port)), DEADLINE) as connection:
@@ -56,7 +56,7 @@ def use_up_epochs(address: str, left: int) -> tuple[int, int]:
 
 def end(address: str, producer_id: int, epoch: int) -> int:
     """Request a commit by hand, as one that was delayed; return the error."""
-    host, port = address.split(":")
+    host, port = coordinator_of(address, NAME).split(":")
     body = text(NAME) + struct.pack(">qhb", producer_id, epoch, 1)
     with socket.create_connection((host, int(port)), DEADLINE) as connection:
         connection.sendall(frame(END_TXN, 1, body))
@@ -74,7 +74,7 @@ def write_by_librdkafka(address: str, value: bytes) -> None:
 
 def late_end_of_version_2(address: str, producer_id: int, epoch: int) -> int:
     """The same by EndTxn v5, which Java's clients since 4.0 send."""
-    host, port = address.split(":")
+    host, port = coordinator_of(address, NAME).split(":")
     name = NAME.encode()
     body = bytes([len(name) + 1]) + name + struct.pack(">qhbb", producer_id, epoch, 1, 0)
     with socket.create_connection((host, int(port)), DEADLINE) as connection:

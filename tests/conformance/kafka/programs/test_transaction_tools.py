@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.brokers import Broker
 from tests.conformance.clients import DEADLINE
 from tests.conformance.clients.kafka_tools import TOOLS, TOOLS_4, Tools
 from tests.conformance.kafka.test_transactions import producer, read, write
+from tests.server import Server, start_server
 from tests.waiting import wait_until
 
 MAIN = "org.apache.kafka.tools.TransactionsCommand"
 HOUR_MS = 3_600_000
+NODES = 3
 Rows = list[dict[str, str]]
 Ask = Callable[..., Rows]
 
@@ -23,15 +27,15 @@ pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
 
 @pytest.fixture(params=TOOLS, ids=lambda tools: tools.version)
 def ask(request: pytest.FixtureRequest, broker: Broker) -> Ask:
-    return make_ask(request.param, broker)
+    return make_ask(request.param, broker.address)
 
 
-def make_ask(tools: Tools, broker: Broker) -> Ask:
+def make_ask(tools: Tools, address: str) -> Ask:
     """Return what runs a verb of the tool; it returns the table, by the names of its columns."""
     tools.require()
 
     def run(*words: object) -> Rows:
-        output = tools.run(MAIN, "--bootstrap-server", broker.address, *words)
+        output = tools.run(MAIN, "--bootstrap-server", address, *words)
         assert output.status == 0, output.text
         rows = [line.split("\t") for line in output.text.splitlines() if "\t" in line]
         lines = [[cell.strip() for cell in row] for row in rows]
@@ -125,10 +129,41 @@ def test_an_aborted_partition_lets_readers_go_on(
 def test_a_terminated_transaction_is_aborted_and_its_producer_fenced(
     broker: Broker, opened: Producer, topic: str
 ):
-    ask = make_ask(TOOLS_4, broker)
+    ask = make_ask(TOOLS_4, broker.address)
     ask("forceTerminateTransaction", "--transactionalId", topic)
 
     assert read(broker.address, topic, 0) == []
     with pytest.raises(KafkaException) as caught:
         opened.commit_transaction(DEADLINE)
     assert caught.value.args[0].fatal()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    """Three nodes of one directory."""
+    with start_server(tmp_path / "data", listen={"kafka": "127.0.0.1:0"}, nodes=NODES) as started:
+        yield started
+        assert started.stop() == 0
+
+
+@pytest.mark.parametrize("tools", TOOLS, ids=lambda tools: tools.version)
+def test_every_node_describes_the_producers_of_a_partition(server: Server, tools: Tools):
+    """As replicas of Kafka do; `--broker-id` names one."""
+    topic, address = "topic", server.kafka
+    client = AdminClient({"bootstrap.servers": address})
+    client.create_topics([NewTopic(topic, NODES)])[topic].result(DEADLINE)
+    opened = producer(address, topic)
+    opened.begin_transaction()
+    write(opened, topic, b"open")
+    ask = make_ask(tools, address)
+
+    for partition in range(NODES):
+        place = ("--topic", topic, "--partition", partition)
+        found = [ask("describe-producers", *place, "--broker-id", each) for each in (1, 2, 3)]
+
+        assert found[0] == found[1] == found[2]
+        assert len(found[0]) == (partition == 0)
+    for each in (1, 2, 3):
+        hanging = ("find-hanging", "--broker-id", each, "--max-transaction-timeout", 0)
+        assert ask(*hanging) == []
+    opened.abort_transaction(DEADLINE)

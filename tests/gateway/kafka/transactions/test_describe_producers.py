@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import pytest
+
+from tests.broker.transactions.node_world import FakePort
 from tests.gateway.kafka.produce.test_produce import request as produce
 from tests.gateway.kafka.rig import NOW_MS, Rig, batch
 from tests.gateway.loop import on_loop
+from tests.waiting import wait_on_loop
 from trilogue.broker.access.authorizer import Operation, ResourceKind
+from trilogue.broker.errors import NotOwner, NotReady
+from trilogue.broker.node_requests import DescribeProducers, ProducerRow, ProducerRows
+from trilogue.broker.producers import described
+from trilogue.meta.operations import AssignSlots
 from trilogue.wire.kafka.transactions.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersTopic,
@@ -77,3 +87,81 @@ async def test_unknown_or_denied_partitions_have_their_own_errors():
             (topic.name, [row.error_code for row in topic.partitions]) for topic in response.topics
         ]
         assert codes == [("t", [0, 3, 3]), ("nope", [3]), ("b ad", [17]), ("secret", [29, 29])]
+
+
+OTHER = 2
+ROWS = [ProducerRow(number, 1, number, NOW_MS, -1) for number in (3, 5, 8)]
+
+
+def divide(rig: Rig) -> FakePort:
+    """Give one of two slots to another node."""
+    rig.meta.write_now([AssignSlots((1, OTHER))])
+    rig.meta.state.node_id = 1
+    return FakePort()
+
+
+@on_loop
+async def test_the_owner_describes_the_producers_of_its_partitions():
+    rig = Rig()
+    port = divide(rig)
+    async with rig:
+        rig.broker.branches.port = port
+        topic = rig.topic("t", 2)
+        index = next(at for at, each in enumerate(topic.partitions) if each.is_remote)
+        partition_id = topic.partitions[index].partition_id
+        describing = asyncio.create_task(rig.peer().request(build_request(("t", [0, 1])), 0))
+        for rows, is_last in ((ROWS[:2], False), (ROWS[2:], True)):
+            await wait_on_loop(lambda: bool(port.waiting))
+            after = -1 if rows[0] is ROWS[0] else 5
+            assert port.waiting == [(OTHER, DescribeProducers(partition_id, after))]
+            port.sent[-1][2].set_result(ProducerRows(tuple(rows), is_last))
+
+        (found,) = (await describing).topics
+
+        assert [each.error_code for each in found.partitions] == [0, 0]
+        producers = {each.partition_index: each.active_producers for each in found.partitions}
+        assert [each.producer_id for each in producers[index]] == [3, 5, 8]
+        assert producers[index][0].last_timestamp == NOW_MS
+        assert producers[1 - index] == []
+
+
+@on_loop
+async def test_a_client_is_sent_on_where_the_owner_does_not_answer():
+    rig = Rig()
+    port = divide(rig)
+    async with rig:
+        rig.broker.branches.port = port
+        topic = rig.topic("t", 2)
+        describing = asyncio.create_task(rig.peer().request(build_request(("t", [0, 1])), 0))
+        await wait_on_loop(lambda: bool(port.waiting))
+        port.lose()
+
+        (found,) = (await describing).topics
+
+        codes = [6 if each.is_remote else 0 for each in topic.partitions]
+        assert [each.error_code for each in found.partitions] == codes
+
+
+@on_loop
+async def test_another_node_gets_the_producers_in_parts(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(described, "ROWS_MAX", 2)
+    rig = Rig()
+    divide(rig)
+    async with rig:
+        topic = rig.topic("t", 2)
+        here, there = sorted(topic.partitions, key=lambda each: each.is_remote)
+        peer = rig.peer()
+        for producer_id in (8, 3, 5):
+            written = batch("a", producer_id=producer_id, producer_epoch=1, base_sequence=0)
+            index = topic.partitions.index(here)
+            await peer.request(produce("t", written, index=index), 7)
+        handle = rig.broker.node_requests.handle
+
+        first = handle(OTHER, DescribeProducers(here.partition_id, -1)).result()
+        second = handle(OTHER, DescribeProducers(here.partition_id, 5)).result()
+
+        assert ([each.producer_id for each in first.rows], first.is_last) == ([3, 5], False)
+        assert ([each.producer_id for each in second.rows], second.is_last) == ([8], True)
+        refused = handle(OTHER, DescribeProducers(there.partition_id, -1))
+        assert isinstance(refused.error, NotOwner)
+        assert isinstance(handle(OTHER, DescribeProducers(9_999, -1)).error, NotReady)

@@ -1,8 +1,8 @@
 """ListConfigResources v0-v1: the resources that have settings.
 
 v0 lists subscriptions of client metrics only (the API was ListClientMetricsResources then); there
-are none. v1 has resource types, empty for all; an unknown type is 35, as in Kafka. Only groups with
-overrides are listed.
+are none. v1 has resource types, empty for all; an unknown type is 35, as in Kafka. All nodes are
+listed, of groups only those with overrides.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _names(context: RequestContext, kind: int) -> list[str]:
             if is_kafka_name(topic.name)
         ]
     if kind in {BROKER_KIND, LOGGER}:
-        return [str(context.broker.cluster.node_id)]
+        return [str(each.node_id) for each in context.brokers()]
     if kind == GROUP:
         return context.broker.group_values.names
     return []

@@ -1,20 +1,24 @@
 """DescribeProducers v0: the idempotent producers of partitions (KIP-664).
 
 Needs READ on the topic (29). The timestamp of a producer's last batch is its append time by the
-broker's clock; an open transaction is shown by its first offset.
+broker's clock; an open transaction is shown by its first offset. Every node answers for every
+partition, as a replica of Kafka does: the owner is asked where it is another node, and 6 (not
+leader) says that it did not answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Iterator
+import asyncio
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from typing import Any
 
 from trilogue.broker.errors import BrokerError
-from trilogue.broker.topics.partition import Partition
+from trilogue.broker.node_requests import ProducerRow, ProducerRows
+from trilogue.broker.producers.described import describe_producers
 from trilogue.broker.topics.topic import Topic
 from trilogue.gateway.kafka.context import RequestContext
 from trilogue.gateway.kafka.errors import to_error_code
-from trilogue.gateway.steps import begin_steps
+from trilogue.gateway.steps import begin_steps, wait_until_settled
 from trilogue.log.steps import Steps
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.transactions.describe_producers import (
@@ -26,18 +30,57 @@ from trilogue.wire.kafka.transactions.describe_producers import (
 )
 
 WORK_PER_STEP = 500  # partitions and producers
-NO_COORDINATOR = NO_TRANSACTION = NO_SEQUENCE = NO_TIME = -1
+REQUESTS_MAX = 100  # to other nodes at a time
+NO_COORDINATOR = -1
+
+Remote = list[tuple[int, PartitionResponse]]  # partition ids of other nodes, and what is missing
 
 
 def handle_describe_producers(
     context: RequestContext, request: DescribeProducersRequest
 ) -> DescribeProducersResponse | Coroutine[Any, Any, DescribeProducersResponse]:
     """Describe the producers of each requested partition once."""
-    return begin_steps(_describe(context, request))
+    remote: Remote = []
+    described = begin_steps(_describe(context, request, remote))
+    if isinstance(described, DescribeProducersResponse) and not remote:
+        return described
+    return _complete(context, described, remote)
+
+
+async def _complete(
+    context: RequestContext,
+    described: DescribeProducersResponse | Coroutine[Any, Any, DescribeProducersResponse],
+    remote: Remote,
+) -> DescribeProducersResponse:
+    """Add what the owners of other partitions answer."""
+    if not isinstance(described, DescribeProducersResponse):
+        described = await described
+    for at in range(0, len(remote), REQUESTS_MAX):
+        some = remote[at : at + REQUESTS_MAX]
+        await asyncio.gather(*(_add_rows(context, *each) for each in some))
+    return described
+
+
+async def _add_rows(context: RequestContext, partition_id: int, result: PartitionResponse) -> None:
+    after = -1
+    is_last = False
+    while not is_last:
+        promise = context.broker.node_producers.request(partition_id, after)
+        await wait_until_settled(promise)
+        if promise.error is not None:
+            result.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            result.error_message = str(promise.error)
+            result.active_producers = []
+            return
+        found = promise.result()
+        assert isinstance(found, ProducerRows)
+        result.active_producers += _states(found.rows)
+        is_last = found.is_last
+        after = found.rows[-1].producer_id if found.rows else after
 
 
 def _describe(
-    context: RequestContext, request: DescribeProducersRequest
+    context: RequestContext, request: DescribeProducersRequest, remote: Remote
 ) -> Steps[DescribeProducersResponse]:
     requested: dict[str, dict[int, None]] = {}
     for each in request.topics:
@@ -47,7 +90,7 @@ def _describe(
     for name, indexes in requested.items():
         topic = TopicResponse(name=name)
         response.topics.append(topic)
-        for result in _describe_partitions(context, name, indexes):
+        for result in _describe_partitions(context, name, indexes, remote):
             topic.partitions.append(result)
             work += 1 + len(result.active_producers)
             if work >= WORK_PER_STEP:
@@ -57,7 +100,7 @@ def _describe(
 
 
 def _describe_partitions(
-    context: RequestContext, name: str, indexes: Iterable[int]
+    context: RequestContext, name: str, indexes: Iterable[int], remote: Remote
 ) -> Iterator[PartitionResponse]:
     topic: Topic | None = None
     code, message = ErrorCode.NONE, None
@@ -68,40 +111,24 @@ def _describe_partitions(
     for index in indexes:
         result = PartitionResponse(partition_index=index, error_code=code, error_message=message)
         if topic is not None:
-            if 0 <= index < len(topic.partitions):
-                result.active_producers = _producers(topic.partitions[index])
-            else:
+            if not 0 <= index < len(topic.partitions):
                 result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif (partition := topic.partitions[index]).is_remote:
+                remote.append((partition.partition_id, result))
+            else:
+                result.active_producers = _states(describe_producers(partition))
         yield result
 
 
-def _producers(partition: Partition) -> list[ProducerState]:
-    """Return the producers, and after them those of which only an open transaction is known.
-
-    These are Pulsar's, whose epoch is 0, and those that were idle longest when there were too many:
-    tools that abort a hanging transaction find it here.
-    """
-    ongoing = dict(partition.log.open_transactions)
-    found = [
+def _states(rows: Sequence[ProducerRow]) -> list[ProducerState]:
+    return [
         ProducerState(
             producer_id=each.producer_id,
             producer_epoch=each.epoch,
             last_sequence=each.last_sequence,
             last_timestamp=each.active_ms,
             coordinator_epoch=NO_COORDINATOR,
-            current_txn_start_offset=ongoing.pop(each.producer_id, NO_TRANSACTION),
+            current_txn_start_offset=each.transaction_offset,
         )
-        for each in partition.producers.active()
+        for each in rows
     ]
-    found += [
-        ProducerState(
-            producer_id=producer_id,
-            producer_epoch=0,
-            last_sequence=NO_SEQUENCE,
-            last_timestamp=NO_TIME,
-            coordinator_epoch=NO_COORDINATOR,
-            current_txn_start_offset=offset,
-        )
-        for producer_id, offset in ongoing.items()
-    ]
-    return found
