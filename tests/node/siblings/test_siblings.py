@@ -231,3 +231,20 @@ def test_the_path_of_a_data_directory_may_be_long(tmp_path: Path):
         await links.close()
 
     run(work, path)
+
+
+def test_a_server_that_ends_with_connections_reports_no_error(tmp_path: Path):
+    async def scenario() -> list[dict[str, object]]:
+        reported: list[dict[str, object]] = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: reported.append(context))
+        async with serving(tmp_path) as world:
+            links = SiblingLinks(tmp_path, 1, 1)
+            await send_until_reached(links, a_join(1))
+            await world.server.close()
+            assert isinstance(await outcome(links.send(2, a_join(2))), NotReady)
+            await links.close()
+        await asyncio.sleep(0)
+        return reported
+
+    assert asyncio.run(scenario()) == []
