@@ -161,7 +161,7 @@ class Sender:
                 del self._paused[queue]
                 self._ready[queue] = None
             if self._ready and self._has_identity():
-                while self._send_round(now):
+                while self._ready and self._send_round(now):
                     pass
         except Exception as problem:
             log.exception("kafka.sender_failed")
@@ -346,6 +346,8 @@ class Sender:
             size += first.size
             try:
                 sent.append((queue, queue.take_batch(self.identity, self._options.compression)))
+                if not queue.batches:
+                    self._ready.pop(queue, None)
             except Exception as problem:
                 log.exception("kafka.batch_failed")
                 failure = ClientError(f"the batch could not be encoded: {problem!r}")
@@ -410,7 +412,8 @@ class Sender:
                 if batch in queue.in_flight:
                     error = ClientError(f"the answer could not be processed: {failure!r}")
                     self._fail(queue, batch, error)
-        self.wake()
+        if self._ready:
+            self.wake()
 
     def _take_answer(
         self,
