@@ -61,6 +61,8 @@ BYTES_MAX = (1 << 31) - 1
 R = TypeVar("R")
 # Of batches, each with up to 32 MiB decompressed: the other threads are for readers.
 VALIDATIONS_AT_ONCE = min(4, max(2, (os.cpu_count() or 1) // 2))
+# Of other nodes, which answer them among the requests for transactions, and in one step each.
+LISTS_OF_OTHERS_AT_ONCE = 2
 
 
 class KafkaSettings(msgspec.Struct, frozen=True):
@@ -112,6 +114,7 @@ class GatewayContext(ProtocolGateway):
         self.encoded_topics = EncodedTopics()
         self.name_collisions = NameCollisions(self.broker.cluster)
         self.validations = AddressTurns(VALIDATIONS_AT_ONCE)
+        self.lists_of_others = asyncio.Semaphore(LISTS_OF_OTHERS_AT_ONCE)
         self.fetch_sessions = FetchSessionCache(
             sessions_max=settings.fetch_sessions_max, bytes_max=settings.fetch_sessions_bytes_max
         )

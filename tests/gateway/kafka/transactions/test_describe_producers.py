@@ -15,6 +15,7 @@ from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.broker.errors import NotOwner, NotReady
 from trilogue.broker.node_requests import DescribeProducers, ProducerRow, ProducerRows
 from trilogue.broker.producers import described
+from trilogue.gateway.kafka.context import LISTS_OF_OTHERS_AT_ONCE
 from trilogue.meta.operations import AssignSlots
 from trilogue.wire.kafka.transactions.describe_producers import (
     DescribeProducersRequest,
@@ -165,3 +166,25 @@ async def test_another_node_gets_the_producers_in_parts(monkeypatch: pytest.Monk
         refused = handle(OTHER, DescribeProducers(there.partition_id, -1))
         assert isinstance(refused.error, NotOwner)
         assert isinstance(handle(OTHER, DescribeProducers(9_999, -1)).error, NotReady)
+
+
+@on_loop
+async def test_few_requests_are_under_way_to_other_nodes_however_many_clients_ask():
+    rig = Rig()
+    port = divide(rig)
+    async with rig:
+        rig.broker.branches.port = port
+        rig.topic("t", 2)
+        peers = [rig.peer() for _ in range(50)]
+        waiting = [
+            asyncio.create_task(each.request(build_request(("t", [0, 1])), 0)) for each in peers
+        ]
+        for count in range(1, len(peers) + 1):
+            await wait_on_loop(lambda count=count: len(port.sent) >= count)
+            assert len(port.waiting) <= LISTS_OF_OTHERS_AT_ONCE
+            port.sent[count - 1][2].set_result(ProducerRows((), is_last=True))
+
+        found = await asyncio.gather(*waiting)
+
+        rows = [row for each in found for topic in each.topics for row in topic.partitions]
+        assert [row.error_code for row in rows] == [0] * 2 * len(peers)

@@ -8,7 +8,6 @@ leader) says that it did not answer.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -30,7 +29,6 @@ from trilogue.wire.kafka.transactions.describe_producers import (
 )
 
 WORK_PER_STEP = 500  # partitions and producers
-REQUESTS_MAX = 100  # to other nodes at a time
 NO_COORDINATOR = -1
 
 Remote = list[tuple[int, PartitionResponse]]  # partition ids of other nodes, and what is missing
@@ -55,9 +53,8 @@ async def _complete(
     """Add what the owners of other partitions answer."""
     if not isinstance(described, DescribeProducersResponse):
         described = await described
-    for at in range(0, len(remote), REQUESTS_MAX):
-        some = remote[at : at + REQUESTS_MAX]
-        await asyncio.gather(*(_add_rows(context, *each) for each in some))
+    for partition_id, result in remote:
+        await _add_rows(context, partition_id, result)
     return described
 
 
@@ -65,8 +62,9 @@ async def _add_rows(context: RequestContext, partition_id: int, result: Partitio
     after = -1
     is_last = False
     while not is_last:
-        promise = context.broker.node_producers.request(partition_id, after)
-        await wait_until_settled(promise)
+        async with context.gateway.lists_of_others:
+            promise = context.broker.node_producers.request(partition_id, after)
+            await wait_until_settled(promise)
         if promise.error is not None:
             result.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
             result.error_message = str(promise.error)
