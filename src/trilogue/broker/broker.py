@@ -17,7 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -73,10 +74,10 @@ from trilogue.broker.groups.streams.registry import StreamsGroupRegistry
 from trilogue.broker.internal.records import InternalRecords
 from trilogue.broker.internal.state_topics import StateTopics
 from trilogue.broker.names import TopicName
+from trilogue.broker.node_requests import DescribeProducers, NodeReply
 from trilogue.broker.non_persistent import topics as non_persistent_topics
 from trilogue.broker.non_persistent.topics import NonPersistentTopics
 from trilogue.broker.producers.access_modes import Writers
-from trilogue.broker.producers.described import NodeProducers
 from trilogue.broker.producers.idempotence import Producers
 from trilogue.broker.promise import Promise
 from trilogue.broker.quotas import quotas
@@ -114,6 +115,9 @@ from trilogue.entry.pulsar.pulsar_batch import read_stamp
 from trilogue.log.errors import CorruptLog
 from trilogue.meta.errors import NoIdsLeft
 from trilogue.meta.state import MetaState
+
+if TYPE_CHECKING:
+    from trilogue.broker.producers.described import NodeProducers
 
 ApplySetting = Callable[[str, str | None], None]  # a key, and its text; None: it was deleted
 
@@ -246,14 +250,23 @@ class Broker:
             self.participant,
         )
         self.added_partitions = AddedPartitions(cluster, self.subscriptions, self.branches)
-        self.node_producers = NodeProducers(cluster, self.branches)
         self.node_requests = NodeRequestHandler(
             self.transactions,
             self.participant,
             self.pulsar_transactions.answer_name,
             self.added_partitions.handle,
-            self.node_producers.handle,
+            self._describe_producers,
         )
+
+    @cached_property
+    def node_producers(self) -> NodeProducers:
+        """Return what requests the producers of other nodes' partitions: few servers need it."""
+        from trilogue.broker.producers.described import NodeProducers
+
+        return NodeProducers(self.cluster, self.branches)
+
+    def _describe_producers(self, request: DescribeProducers) -> Promise[NodeReply]:
+        return self.node_producers.handle(request)
 
     def _make_groups(
         self,

@@ -169,7 +169,7 @@ async def test_another_node_gets_the_producers_in_parts(monkeypatch: pytest.Monk
 
 
 @on_loop
-async def test_few_requests_are_under_way_to_other_nodes_however_many_clients_ask():
+async def test_few_requests_to_other_nodes_are_under_way_at_once():
     rig = Rig()
     port = divide(rig)
     async with rig:
