@@ -58,22 +58,21 @@ class Host:
         with self.network.inside():
             run(f"ip address add {self.address}/24 dev eth0", "ip link set eth0 up")
 
-    @contextlib.contextmanager
-    def apart(self) -> Iterator[None]:
+    def apart(self) -> contextlib.AbstractContextManager[None]:
         """Hosts that are apart do not reach each other; all reach what is at the bridge."""
-        run(f"ip link set {self._port} type bridge_slave isolated on")
-        try:
-            yield
-        finally:
-            run(f"ip link set {self._port} type bridge_slave isolated off")
+        return self._changed("type bridge_slave isolated on", "type bridge_slave isolated off")
+
+    def unplugged(self) -> contextlib.AbstractContextManager[None]:
+        """What is sent to the host, and what it sends, is lost."""
+        return self._changed("down", "up")
 
     @contextlib.contextmanager
-    def unplugged(self) -> Iterator[None]:
-        run(f"ip link set {self._port} down")
+    def _changed(self, begin: str, end: str) -> Iterator[None]:
+        run(f"ip link set {self._port} {begin}")
         try:
             yield
         finally:
-            run(f"ip link set {self._port} up")
+            run(f"ip link set {self._port} {end}")
 
     @contextlib.contextmanager
     def dropping(self, chain: str, packets: str) -> Iterator[None]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import random
 import socket
-import threading
+import weakref
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -32,31 +32,20 @@ class Route(Relay):
     """The way of some nodes to the primary, which may change."""
 
     def __init__(self, primary: PostgresServer) -> None:
-        self._passing: set[socket.socket] = set()
+        self._servers: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         super().__init__(primary.port)
 
     def turn(self, primary: PostgresServer) -> None:
         """End all connections, and lead new ones to another server."""
         self._target = primary.port
-        for each in list(self._passing):
+        for each in list(self._servers):
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
 
-    def serve(self, client: socket.socket) -> None:
-        with client, self.connect() as server:
-            self._passing |= {client, server}
-            back = threading.Thread(target=self._pass, args=(server, client), daemon=True)
-            back.start()
-            self._pass(client, server)
-            back.join()
-            self._passing -= {client, server}
-
-    def _pass(self, source: socket.socket, target: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while data := source.recv(1 << 16):
-                target.sendall(data)
-        with contextlib.suppress(OSError):
-            target.shutdown(socket.SHUT_WR)
+    def connect(self) -> socket.socket:
+        server = super().connect()
+        self._servers.add(server)
+        return server
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import random
 import signal
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -54,27 +53,8 @@ class Cable(Relay):
         finally:
             self._is_whole.set()
 
-    def serve(self, client: socket.socket) -> None:
+    def wait_until_open(self) -> None:
         self._is_whole.wait()
-        with client:
-            try:
-                server = self.connect()
-            except OSError:
-                return
-            with server:
-                back = threading.Thread(target=self._pass, args=(server, client), daemon=True)
-                back.start()
-                self._pass(client, server)
-                back.join()
-
-    def _pass(self, source: socket.socket, target: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while data := source.recv(1 << 16):
-                self._is_whole.wait()
-                target.sendall(data)
-        self._is_whole.wait()
-        with contextlib.suppress(OSError):
-            target.shutdown(socket.SHUT_WR)
 
 
 @pytest.fixture

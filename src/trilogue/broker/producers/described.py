@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from trilogue.broker.errors import BrokerError, NotOwner, NotReady
+from trilogue.broker.errors import BrokerError
 from trilogue.broker.node_requests import DescribeProducers, NodeReply, ProducerRow, ProducerRows
 from trilogue.broker.promise import Promise
 from trilogue.broker.topics.cluster import Cluster
@@ -64,11 +64,7 @@ class NodeProducers:
             return Promise.rejected(error)
 
     def _list(self, request: DescribeProducers) -> ProducerRows:
-        if not self._cluster.has_partition(request.partition_id):
-            raise NotReady("the topic is not known here, or not yet")
-        partition = self._cluster.find_partition(request.partition_id)
-        if partition is None:
-            raise NotOwner("another node serves the partition")
+        partition = self._cluster.require_partition(request.partition_id)
         found = [each for each in describe_producers(partition) if each.producer_id > request.after]
         found.sort(key=lambda each: each.producer_id)
         return ProducerRows(tuple(found[:ROWS_MAX]), len(found) <= ROWS_MAX)

@@ -81,7 +81,7 @@ class AddedPartitions:
             return Promise.rejected(error)
 
     def _list(self, request: ListSubscriptions) -> SubscriptionRows:
-        self._check_served(request.partition_id)
+        self.cluster.require_partition(request.partition_id)
         cursors = self._subscriptions.of_partition(request.partition_id)
         names = sorted(name for name in cursors if name > request.after)
         rows: list[SubscriptionRow] = []
@@ -96,17 +96,11 @@ class AddedPartitions:
 
     def _create(self, request: CreateSubscription) -> Promise[NodeReply]:
         for each in request.partition_ids:
-            self._check_served(each)
+            self.cluster.require_partition(each)
         return join_promises(
             self._subscriptions.create(each, request.row.name, 0, request.row.properties)
             for each in request.partition_ids
         )
-
-    def _check_served(self, partition_id: int) -> None:
-        if not self.cluster.has_partition(partition_id):
-            raise NotReady("the topic is not known here, or not yet")
-        if self.cluster.find_partition(partition_id) is None:
-            raise NotOwner("another node serves the partition")
 
 
 class _Growth:

@@ -22,6 +22,8 @@ from trilogue.broker.errors import (
     InvalidAssignment,
     InvalidPartitions,
     InvalidRequest,
+    NotOwner,
+    NotReady,
     PolicyViolation,
     ReplicationFactor,
     TopicExists,
@@ -197,6 +199,15 @@ class Cluster:
         """Return a partition that this node owns, or None."""
         found = self._partitions.get(partition_id)
         return None if found is None or found.is_remote else found
+
+    def require_partition(self, partition_id: int) -> Partition:
+        """Return a partition that this node owns; raises NotReady or NotOwner."""
+        if partition_id not in self._partitions:
+            raise NotReady("the topic is not known here, or not yet")
+        found = self.find_partition(partition_id)
+        if found is None:
+            raise NotOwner("another node serves the partition")
+        return found
 
     def is_compacted(self, partition_id: int) -> bool:
         """Whether the topic of a partition, also of another node's, is compacted."""

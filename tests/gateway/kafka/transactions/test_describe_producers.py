@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import NamedTuple
 
 import pytest
 
@@ -15,10 +18,12 @@ from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.broker.errors import NotOwner, NotReady
 from trilogue.broker.node_requests import DescribeProducers, ProducerRow, ProducerRows
 from trilogue.broker.producers import described
+from trilogue.broker.topics.topic import Topic
 from trilogue.gateway.kafka.context import LISTS_OF_OTHERS_AT_ONCE
 from trilogue.meta.operations import AssignSlots
 from trilogue.wire.kafka.transactions.describe_producers import (
     DescribeProducersRequest,
+    DescribeProducersResponse,
     DescribeProducersTopic,
     ProducerState,
 )
@@ -94,23 +99,35 @@ OTHER = 2
 ROWS = [ProducerRow(number, 1, number, NOW_MS, -1) for number in (3, 5, 8)]
 
 
-def divide(rig: Rig) -> FakePort:
-    """Give one of two slots to another node."""
+class Divided(NamedTuple):
+    """A node with one of two slots, and a topic with a partition in each."""
+
+    rig: Rig
+    port: FakePort
+    topic: Topic
+
+    def describe(self) -> asyncio.Task[DescribeProducersResponse]:
+        """Begin a request of a new client for both partitions."""
+        return asyncio.create_task(self.rig.peer().request(build_request(("t", [0, 1])), 0))
+
+
+@asynccontextmanager
+async def divided() -> AsyncIterator[Divided]:
+    rig, port = Rig(), FakePort()
     rig.meta.write_now([AssignSlots((1, OTHER))])
     rig.meta.state.node_id = 1
-    return FakePort()
+    async with rig:
+        rig.broker.branches.port = port
+        yield Divided(rig, port, rig.topic("t", 2))
 
 
 @on_loop
 async def test_the_owner_describes_the_producers_of_its_partitions():
-    rig = Rig()
-    port = divide(rig)
-    async with rig:
-        rig.broker.branches.port = port
-        topic = rig.topic("t", 2)
+    async with divided() as node:
+        port, topic = node.port, node.topic
         index = next(at for at, each in enumerate(topic.partitions) if each.is_remote)
         partition_id = topic.partitions[index].partition_id
-        describing = asyncio.create_task(rig.peer().request(build_request(("t", [0, 1])), 0))
+        describing = node.describe()
         for rows, is_last in ((ROWS[:2], False), (ROWS[2:], True)):
             await wait_on_loop(lambda: bool(port.waiting))
             after = -1 if rows[0] is ROWS[0] else 5
@@ -128,28 +145,22 @@ async def test_the_owner_describes_the_producers_of_its_partitions():
 
 @on_loop
 async def test_a_client_is_sent_on_where_the_owner_does_not_answer():
-    rig = Rig()
-    port = divide(rig)
-    async with rig:
-        rig.broker.branches.port = port
-        topic = rig.topic("t", 2)
-        describing = asyncio.create_task(rig.peer().request(build_request(("t", [0, 1])), 0))
-        await wait_on_loop(lambda: bool(port.waiting))
-        port.lose()
+    async with divided() as node:
+        describing = node.describe()
+        await wait_on_loop(lambda: bool(node.port.waiting))
+        node.port.lose()
 
         (found,) = (await describing).topics
 
-        codes = [6 if each.is_remote else 0 for each in topic.partitions]
+        codes = [6 if each.is_remote else 0 for each in node.topic.partitions]
         assert [each.error_code for each in found.partitions] == codes
 
 
 @on_loop
 async def test_another_node_gets_the_producers_in_parts(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(described, "ROWS_MAX", 2)
-    rig = Rig()
-    divide(rig)
-    async with rig:
-        topic = rig.topic("t", 2)
+    async with divided() as node:
+        rig, topic = node.rig, node.topic
         here, there = sorted(topic.partitions, key=lambda each: each.is_remote)
         peer = rig.peer()
         for producer_id in (8, 3, 5):
@@ -170,16 +181,10 @@ async def test_another_node_gets_the_producers_in_parts(monkeypatch: pytest.Monk
 
 @on_loop
 async def test_few_requests_to_other_nodes_are_under_way_at_once():
-    rig = Rig()
-    port = divide(rig)
-    async with rig:
-        rig.broker.branches.port = port
-        rig.topic("t", 2)
-        peers = [rig.peer() for _ in range(50)]
-        waiting = [
-            asyncio.create_task(each.request(build_request(("t", [0, 1])), 0)) for each in peers
-        ]
-        for count in range(1, len(peers) + 1):
+    async with divided() as node:
+        port = node.port
+        waiting = [node.describe() for _ in range(50)]
+        for count in range(1, len(waiting) + 1):
             await wait_on_loop(lambda count=count: len(port.sent) >= count)
             assert len(port.waiting) <= LISTS_OF_OTHERS_AT_ONCE
             port.sent[count - 1][2].set_result(ProducerRows((), is_last=True))
@@ -187,4 +192,4 @@ async def test_few_requests_to_other_nodes_are_under_way_at_once():
         found = await asyncio.gather(*waiting)
 
         rows = [row for each in found for topic in each.topics for row in topic.partitions]
-        assert [row.error_code for row in rows] == [0] * 2 * len(peers)
+        assert [row.error_code for row in rows] == [0] * 2 * len(waiting)
